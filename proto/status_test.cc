@@ -1,10 +1,12 @@
 #include "proto/status.h"
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <memory>
-#include <string>
+
+#include "proto/testing/assert_ok.h"
 
 namespace legoai {
 namespace {
@@ -44,6 +46,16 @@ absl::StatusOr<int> Size(bool two) {
 TEST(StatusTest, TheExpressionMayHaveCommas) {
   EXPECT_EQ(*Size(true), 2);
   EXPECT_EQ(Size(false).status().code(), absl::StatusCode::kNotFound);
+}
+
+void Needs(int value) {
+  ASSERT_OK_AND_ASSIGN(const auto made, Make(value));
+  FAIL() << "has " << *made;
+}
+
+TEST(StatusTest, ATestHasTheValueOrEndsWithTheReason) {
+  EXPECT_FATAL_FAILURE(Needs(3), "has 3");
+  EXPECT_FATAL_FAILURE(Needs(-1), "negative");
 }
 
 // The expression is evaluated once.

@@ -9,6 +9,7 @@
 #include "core/flight/flight_analysis.h"
 #include "core/flight/flight_ring.h"
 #include "core/flight/testing/flight_world.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::comm {
 namespace {
@@ -43,13 +44,12 @@ class FlightFiles : public testing::Test {
 
 // What torch.distributed writes: see testdata/make_pickles.py.
 TEST_F(FlightFiles, PyTorchsPicklesAreReadAndAnalyzed) {
-  const auto dumps = ReadFlight({kPickles});
-  ASSERT_TRUE(dumps.ok()) << dumps.status();
-  ASSERT_EQ(dumps->size(), 2u);
-  const v1::FlightDump& first = (*dumps)[0];
+  ASSERT_OK_AND_ASSIGN(const auto dumps, ReadFlight({kPickles}));
+  ASSERT_EQ(dumps.size(), 2u);
+  const v1::FlightDump& first = dumps[0];
   EXPECT_EQ(first.version(), "2.10");
   EXPECT_EQ(first.rank(), 0);
-  EXPECT_EQ((*dumps)[1].rank(), 1);
+  EXPECT_EQ(dumps[1].rank(), 1);
   EXPECT_EQ(first.world_size(), 4);
   ASSERT_EQ(first.groups_size(), 2);
   EXPECT_EQ(first.groups(0).name(), "0:default_pg");
@@ -60,7 +60,7 @@ TEST_F(FlightFiles, PyTorchsPicklesAreReadAndAnalyzed) {
   EXPECT_TRUE(first.entries(2).is_p2p());
   EXPECT_EQ(first.entries(2).peer(), 1);
   EXPECT_EQ(first.entries(3).peer(), 1);
-  EXPECT_EQ((*dumps)[1].entries(2).peer(), 0);
+  EXPECT_EQ(dumps[1].entries(2).peer(), 0);
   const v1::FlightEntry& gather = first.entries(5);
   EXPECT_EQ(gather.process_group(), "3");
   EXPECT_EQ(gather.pg_id(), first.groups(1).pg_id());
@@ -69,7 +69,7 @@ TEST_F(FlightFiles, PyTorchsPicklesAreReadAndAnalyzed) {
   EXPECT_EQ(gather.output_sizes_size(), 9);
   EXPECT_EQ(first.entries(6).time_completed_ns(), 0);
 
-  const auto analysis = AnalyzeFlight(*dumps, 4);
+  const auto analysis = AnalyzeFlight(dumps, 4);
   EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
   ASSERT_EQ(analysis.culprits_size(), 1);
   EXPECT_EQ(analysis.culprits(0), 1);
@@ -79,8 +79,7 @@ TEST_F(FlightFiles, PyTorchsPicklesAreReadAndAnalyzed) {
 
 // PyTorch's JSON has the same names; without times it has 0 where the pickle has None.
 TEST_F(FlightFiles, PyTorchsJsonSaysTheSame) {
-  const auto pickled = ReadFlightFile(std::string(kPickles) + "/nccl_trace_rank_1");
-  ASSERT_TRUE(pickled.ok()) << pickled.status();
+  ASSERT_OK_AND_ASSIGN(const auto pickled, ReadFlightFile(std::string(kPickles) + "/nccl_trace_rank_1"));
   const std::string json = R"({"version": "2.10", "comm_lib_version": "2.28.9", "pg_status": {},
     "pg_config": {"3": {"desc": "undefined", "name": "3", "ranks": "[0, 1]"}},
     "entries": [{"record_id": 0, "pg_id": 1, "process_group": ["3", "undefined"], "thread_id": "1", "thread_name": "python3",
@@ -88,14 +87,13 @@ TEST_F(FlightFiles, PyTorchsJsonSaysTheSame) {
       "input_sizes": [[4, 8]], "input_dtypes": ["Float"], "output_sizes": [[4, 8]], "output_dtypes": ["Float"],
       "state": "scheduled", "time_discovered_started_ns": 0, "time_discovered_completed_ns": 0, "retired": false,
       "timeout_ms": 600000, "is_p2p": true}]})";
-  const auto dump = ReadFlightFile(Write("comm_lib_trace_rank_1.json", json));
-  ASSERT_TRUE(dump.ok()) << dump.status();
-  EXPECT_EQ(dump->rank(), 1);
-  v1::FlightEntry expected = pickled->entries(2);
+  ASSERT_OK_AND_ASSIGN(const auto dump, ReadFlightFile(Write("comm_lib_trace_rank_1.json", json)));
+  EXPECT_EQ(dump.rank(), 1);
+  v1::FlightEntry expected = pickled.entries(2);
   expected.set_record_id(0);
   expected.set_pg_id(0);
   expected.set_time_created_ns(5);
-  EXPECT_EQ(dump->entries(0).DebugString(), expected.DebugString());
+  EXPECT_EQ(dump.entries(0).DebugString(), expected.DebugString());
 }
 
 TEST_F(FlightFiles, OfARunTheFlightFolderIsReadAndRingsBeforeJson) {
@@ -103,15 +101,13 @@ TEST_F(FlightFiles, OfARunTheFlightFolderIsReadAndRingsBeforeJson) {
   Write("run/flight/rank-0.json", FlightDumpToJson(dumps[0]));
   Write("run/flight/rank-1.json", FlightDumpToJson(dumps[1]));
   Write("run/flight/notes.txt", "not a dump");
-  const auto json = ReadFlight({Path("run")});
-  ASSERT_TRUE(json.ok()) << json.status();
-  ASSERT_EQ(json->size(), 2u);
-  EXPECT_EQ((*json)[0].DebugString(), dumps[0].DebugString());
+  ASSERT_OK_AND_ASSIGN(const auto json, ReadFlight({Path("run")}));
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[0].DebugString(), dumps[0].DebugString());
   ASSERT_TRUE(FlightRing::Create(Path("run/flight/rank-1"), 1, 2, {}, 4, "gloo", 1000).ok());
-  const auto both = ReadFlight({Path("run/flight")});
-  ASSERT_TRUE(both.ok()) << both.status();
-  EXPECT_EQ((*both)[0].entries_size(), 1);
-  EXPECT_EQ((*both)[1].entries_size(), 0);  // the ring's
+  ASSERT_OK_AND_ASSIGN(const auto both, ReadFlight({Path("run/flight")}));
+  EXPECT_EQ(both[0].entries_size(), 1);
+  EXPECT_EQ(both[1].entries_size(), 0);  // the ring's
 }
 
 TEST_F(FlightFiles, TheLaunchersWordOnARankIsKeptAndItsDumpTaken) {
@@ -127,11 +123,10 @@ TEST_F(FlightFiles, TheLaunchersWordOnARankIsKeptAndItsDumpTaken) {
     Write("run/flight/rank-" + std::to_string(rank) + ".json", FlightDumpToJson(dumps[rank]));
     ASSERT_TRUE(FlightRing::Create(Path("run/flight/rank-" + std::to_string(rank)), rank, 2, {}, 4, "gloo", 1000).ok());
   }
-  const auto read = ReadFlight({Path("run")});
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ((*read)[0].entries_size(), 0) << "the ring's";
-  EXPECT_FALSE((*read)[0].has_condition());
-  EXPECT_EQ((*read)[1].DebugString(), dumps[1].DebugString());
+  ASSERT_OK_AND_ASSIGN(const auto read, ReadFlight({Path("run")}));
+  EXPECT_EQ(read[0].entries_size(), 0) << "the ring's";
+  EXPECT_FALSE(read[0].has_condition());
+  EXPECT_EQ(read[1].DebugString(), dumps[1].DebugString());
 }
 
 TEST_F(FlightFiles, TheRankFollowsFromGroupsWhereNoNameSaysIt) {
@@ -158,11 +153,9 @@ TEST_F(FlightFiles, GroupsOfPyTorchMayHaveAnyName) {
 }
 
 TEST_F(FlightFiles, SizesOfSeveralTensorsSurviveJson) {
-  const auto dump = ReadFlightFile(std::string(kPickles) + "/nccl_trace_rank_0");
-  ASSERT_TRUE(dump.ok()) << dump.status();
-  const auto back = FlightDumpFromJson(FlightDumpToJson(*dump));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->entries(5).DebugString(), dump->entries(5).DebugString());
+  ASSERT_OK_AND_ASSIGN(const auto dump, ReadFlightFile(std::string(kPickles) + "/nccl_trace_rank_0"));
+  ASSERT_OK_AND_ASSIGN(const auto back, FlightDumpFromJson(FlightDumpToJson(dump)));
+  EXPECT_EQ(back.entries(5).DebugString(), dump.entries(5).DebugString());
 }
 
 TEST_F(FlightFiles, DtypesThatDifferAreTold) {

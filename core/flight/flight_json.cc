@@ -16,6 +16,7 @@
 #include "core/flight/pickle_reader.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
+#include "proto/status.h"
 #include "proto/text.h"
 
 namespace legoai::comm {
@@ -268,10 +269,9 @@ absl::StatusOr<v1::FlightDump> FlightDumpFromJson(const std::string& text) {
 }
 
 absl::StatusOr<v1::FlightDump> FlightDumpFromPickle(const std::string& bytes) {
-  const auto values = ReadPickle(bytes, /*left_out=*/"frames");  // stack traces, by far the most of a dump
-  if (!values.ok()) return values.status();
+  ASSIGN_OR_RETURN(const auto values, ReadPickle(bytes, /*left_out=*/"frames"));  // stack traces, by far the most of a dump
   try {
-    return DumpFromJson(*values);
+    return DumpFromJson(values);
   } catch (const std::exception& e) {
     return FieldError("flight dump", "a pickle", absl::StrCat("not a flight recorder's: ", e.what()));
   }

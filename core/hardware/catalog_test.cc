@@ -9,6 +9,7 @@
 #include "core/hardware/host.h"
 #include "core/process/host_resources.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::sim {
 namespace {
@@ -30,8 +31,7 @@ TEST(CatalogTest, EveryDeviceIsCompleteAndItsLinksExist) {
       EXPECT_LE(efficiency.fraction(), 1);
       EXPECT_FALSE(efficiency.source().empty());
     }
-    auto cluster = MakeCluster(device, 8, 2);
-    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    ASSERT_OK_AND_ASSIGN(auto cluster, MakeCluster(device, 8, 2));
   }
   for (const auto& link : ListLinks()) EXPECT_FALSE(link.sources().empty()) << link.type();
 }
@@ -62,15 +62,14 @@ TEST(CatalogTest, DataSheetNumbers) {
   EXPECT_EQ(sheets.size() + 1, ListDevices().size()) << "all but the cpu";
   for (const Sheet& sheet : sheets) {
     SCOPED_TRACE(sheet.type);
-    const auto device = FindDevice(sheet.type);
-    ASSERT_TRUE(device.ok()) << device.status();
-    const double memory_gib = static_cast<double>(device->memory_bytes()) / (1 << 30);
+    ASSERT_OK_AND_ASSIGN(const auto device, FindDevice(sheet.type));
+    const double memory_gib = static_cast<double>(device.memory_bytes()) / (1 << 30);
     EXPECT_LE(memory_gib, sheet.memory_gib);
     EXPECT_GE(memory_gib, sheet.memory_gib * 0.98);
-    EXPECT_NEAR(PeakFlops(*device, v1::BFLOAT16) / 1e12, sheet.bf16_teraflops, 1);
-    EXPECT_DOUBLE_EQ(device->memory_bandwidth_bytes_per_second() / 1e9, sheet.memory_gigabytes);
-    EXPECT_DOUBLE_EQ(2 * FindLink(device->node_link())->bandwidth_bytes_per_second() / 1e9, sheet.link_gigabytes);
-    EXPECT_EQ(device->allocation_rounding_bytes(), 512) << "of PyTorch's caching allocator";
+    EXPECT_NEAR(PeakFlops(device, v1::BFLOAT16) / 1e12, sheet.bf16_teraflops, 1);
+    EXPECT_DOUBLE_EQ(device.memory_bandwidth_bytes_per_second() / 1e9, sheet.memory_gigabytes);
+    EXPECT_DOUBLE_EQ(2 * FindLink(device.node_link())->bandwidth_bytes_per_second() / 1e9, sheet.link_gigabytes);
+    EXPECT_EQ(device.allocation_rounding_bytes(), 512) << "of PyTorch's caching allocator";
   }
 }
 
@@ -108,36 +107,33 @@ TEST(CatalogTest, NoTwoDevicesAnswerToOneCard) {
 }
 
 TEST(CatalogTest, ShortForm) {
-  auto cluster = ParseCluster("h100-sxm-80:8x16");
-  ASSERT_TRUE(cluster.ok()) << cluster.status();
-  EXPECT_EQ(cluster->devices_per_node() * cluster->nodes(), 128);
-  ASSERT_EQ(cluster->tiers_size(), 2);
-  EXPECT_EQ(cluster->tiers(0).group_size(), 8);
-  EXPECT_EQ(cluster->tiers(0).link().type(), "nvlink4");
-  EXPECT_EQ(cluster->tiers(1).group_size(), 128);
+  ASSERT_OK_AND_ASSIGN(auto cluster, ParseCluster("h100-sxm-80:8x16"));
+  EXPECT_EQ(cluster.devices_per_node() * cluster.nodes(), 128);
+  ASSERT_EQ(cluster.tiers_size(), 2);
+  EXPECT_EQ(cluster.tiers(0).group_size(), 8);
+  EXPECT_EQ(cluster.tiers(0).link().type(), "nvlink4");
+  EXPECT_EQ(cluster.tiers(1).group_size(), 128);
   EXPECT_EQ(ParseCluster("b200:4")->nodes(), 1);
 }
 
 // 72 GPUs that NVLink joins are one node, though a tray holds four of them.
 TEST(CatalogTest, ARackIsANode) {
-  const auto racks = ParseCluster("gb200-nvl72:72x8");
-  ASSERT_TRUE(racks.ok()) << racks.status();
-  ASSERT_EQ(racks->tiers_size(), 2);
-  EXPECT_EQ(racks->tiers(0).group_size(), 72);
-  EXPECT_EQ(racks->tiers(0).link().type(), "nvlink5-nvl72");
-  EXPECT_NEAR(72 * 2 * racks->tiers(0).link().bandwidth_bytes_per_second(), 130e12, 0.5e12)
+  ASSERT_OK_AND_ASSIGN(const auto racks, ParseCluster("gb200-nvl72:72x8"));
+  ASSERT_EQ(racks.tiers_size(), 2);
+  EXPECT_EQ(racks.tiers(0).group_size(), 72);
+  EXPECT_EQ(racks.tiers(0).link().type(), "nvlink5-nvl72");
+  EXPECT_NEAR(72 * 2 * racks.tiers(0).link().bandwidth_bytes_per_second(), 130e12, 0.5e12)
       << "as the data sheet has it of a rack";
-  EXPECT_EQ(racks->tiers(1).group_size(), 576);
+  EXPECT_EQ(racks.tiers(1).group_size(), 576);
 }
 
 TEST(CatalogTest, AnotherLinkBetweenNodesIsNamedBehindTheSizes) {
   for (const char* link : {"efa-p5", "roce-400", "infiniband-xdr"}) {
-    const auto cluster = ParseCluster(std::string("h100-sxm-80:8x16@") + link);
-    ASSERT_TRUE(cluster.ok()) << cluster.status();
-    EXPECT_EQ(cluster->tiers(0).link().type(), "nvlink4");
-    EXPECT_EQ(cluster->tiers(1).link().type(), link);
-    EXPECT_EQ(cluster->device().cluster_link(), link);
-    EXPECT_EQ(cluster->name(), std::string("h100-sxm-80:8x16@") + link);
+    ASSERT_OK_AND_ASSIGN(const auto cluster, ParseCluster(std::string("h100-sxm-80:8x16@") + link));
+    EXPECT_EQ(cluster.tiers(0).link().type(), "nvlink4");
+    EXPECT_EQ(cluster.tiers(1).link().type(), link);
+    EXPECT_EQ(cluster.device().cluster_link(), link);
+    EXPECT_EQ(cluster.name(), std::string("h100-sxm-80:8x16@") + link);
   }
   // 3,200 Gbit/s of a p5.48xlarge, 400 Gbit/s and 800 Gbit/s an adapter.
   EXPECT_DOUBLE_EQ(FindLink("efa-p5")->bandwidth_bytes_per_second(), 3200e9 / 8 / 8);
@@ -230,17 +226,15 @@ TEST(CatalogTest, LocalCpuReplacesTheCatalogs) {
 
 TEST(CatalogTest, TextFileSetsEveryNumber) {
   std::string path = testing::TempDir() + "/cluster.txtpb";
-  auto original = ParseCluster("a100-sxm-80:4x2");
-  ASSERT_TRUE(original.ok());
-  original->set_name("");
-  original->mutable_device()->set_reserve_bytes(7);
-  std::ofstream(path) << original->DebugString();
-  auto read = ParseCluster(path);
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->device().reserve_bytes(), 7);
-  EXPECT_EQ(read->name(), path);
-  original->mutable_tiers(1)->set_group_size(6);
-  std::ofstream(path) << original->DebugString();
+  ASSERT_OK_AND_ASSIGN(auto original, ParseCluster("a100-sxm-80:4x2"));
+  original.set_name("");
+  original.mutable_device()->set_reserve_bytes(7);
+  std::ofstream(path) << original.DebugString();
+  ASSERT_OK_AND_ASSIGN(auto read, ParseCluster(path));
+  EXPECT_EQ(read.device().reserve_bytes(), 7);
+  EXPECT_EQ(read.name(), path);
+  original.mutable_tiers(1)->set_group_size(6);
+  std::ofstream(path) << original.DebugString();
   auto broken = ParseCluster(path);
   ASSERT_FALSE(broken.ok());
   EXPECT_EQ(GetFieldViolation(broken.status())->field(), "tiers.group_size");
@@ -252,12 +246,11 @@ TEST(CatalogTest, ADevicesFileStandsForItsType) {
   v1::Device device = *FindDevice("h100-sxm-80");
   device.set_host_dispatch_seconds(42);
   std::ofstream(path) << "# measured\n" << device.DebugString();
-  const auto cluster = ParseCluster(path + ":8x2");
-  ASSERT_TRUE(cluster.ok()) << cluster.status();
-  EXPECT_EQ(cluster->device().host_dispatch_seconds(), 42);
-  EXPECT_EQ(cluster->devices_per_node(), 8);
-  EXPECT_EQ(cluster->nodes(), 2);
-  EXPECT_EQ(cluster->name(), "h100-sxm-80:8x2");
+  ASSERT_OK_AND_ASSIGN(const auto cluster, ParseCluster(path + ":8x2"));
+  EXPECT_EQ(cluster.device().host_dispatch_seconds(), 42);
+  EXPECT_EQ(cluster.devices_per_node(), 8);
+  EXPECT_EQ(cluster.nodes(), 2);
+  EXPECT_EQ(cluster.name(), "h100-sxm-80:8x2");
   EXPECT_EQ(ParseCluster(path + ":4")->nodes(), 1);
   EXPECT_EQ(ParseCluster(path + ":8x2@roce-400")->tiers(1).link().type(), "roce-400");
   for (const std::string& wrong :
@@ -271,9 +264,8 @@ TEST(CatalogTest, ADevicesFileStandsForItsType) {
 TEST(CatalogTest, ACalibrationIsReadOrRefusedByName) {
   const std::string path = testing::TempDir() + "/calibration.txtpb";
   std::ofstream(path) << "provenance { card: \"X\" } operators { operator: \"aten::mm\" shape { key: \"m\" value: 4 } }";
-  const auto calibration = LoadCalibration(path);
-  ASSERT_TRUE(calibration.ok()) << calibration.status();
-  EXPECT_EQ(calibration->operators(0).shape().at("m"), 4);
+  ASSERT_OK_AND_ASSIGN(const auto calibration, LoadCalibration(path));
+  EXPECT_EQ(calibration.operators(0).shape().at("m"), 4);
   std::ofstream(path) << "provenance { cart: \"X\" }";
   const auto violation = GetFieldViolation(LoadCalibration(path).status());
   ASSERT_TRUE(violation);

@@ -233,11 +233,10 @@ int ReadIndex(const std::string& text, size_t count) {
 }  // namespace
 
 absl::StatusOr<NvmlReport> ReadNvml() {
-  const absl::StatusOr<Nvml> nvml = OpenLibrary();
-  if (!nvml.ok()) return nvml.status();
-  if (const Return error = nvml->init()) return Fault(*nvml, "nvmlInit_v2", error);
-  absl::StatusOr<NvmlReport> report = ReadAll(*nvml);
-  nvml->shutdown();
+  ASSIGN_OR_RETURN(const Nvml nvml, OpenLibrary());
+  if (const Return error = nvml.init()) return Fault(nvml, "nvmlInit_v2", error);
+  absl::StatusOr<NvmlReport> report = ReadAll(nvml);
+  nvml.shutdown();
   if (!report.ok()) return report;
   RETURN_IF_ERROR(LeaveVisible(&*report));
   return report;
@@ -252,10 +251,9 @@ struct GpuLoadReader::Session {
 };
 
 absl::StatusOr<GpuLoadReader> GpuLoadReader::Open(const std::vector<int>& indices) {
-  const absl::StatusOr<Nvml> nvml = OpenLibrary();
-  if (!nvml.ok()) return nvml.status();
-  if (const Return error = nvml->init()) return Fault(*nvml, "nvmlInit_v2", error);
-  return GpuLoadReader(std::make_shared<const Session>(*nvml), indices);
+  ASSIGN_OR_RETURN(const Nvml nvml, OpenLibrary());
+  if (const Return error = nvml.init()) return Fault(nvml, "nvmlInit_v2", error);
+  return GpuLoadReader(std::make_shared<const Session>(nvml), indices);
 }
 
 std::vector<GpuLoad> GpuLoadReader::Read() const {

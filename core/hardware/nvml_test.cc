@@ -7,6 +7,7 @@
 
 #include "core/hardware/testing/fake_gpus.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::sim {
 namespace {
@@ -40,11 +41,10 @@ void ExpectNoGpu(const absl::Status& status, const std::string& why,
 
 TEST(NvmlTest, TellsAllOfACard) {
   const FakeGpus fake({FakeH100("GPU-a"), FakeH200("GPU-b")});
-  const auto report = ReadNvml();
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->driver_version, "580.65.06");
-  ASSERT_EQ(report->gpus.size(), 2u);
-  const Gpu& gpu = report->gpus[0];
+  ASSERT_OK_AND_ASSIGN(const auto report, ReadNvml());
+  EXPECT_EQ(report.driver_version, "580.65.06");
+  ASSERT_EQ(report.gpus.size(), 2u);
+  const Gpu& gpu = report.gpus[0];
   EXPECT_EQ(gpu.index, 0);
   EXPECT_EQ(gpu.uuid, "GPU-a");
   EXPECT_EQ(gpu.name, "NVIDIA H100 80GB HBM3");
@@ -53,27 +53,25 @@ TEST(NvmlTest, TellsAllOfACard) {
   EXPECT_EQ(gpu.max_sm_clock_mhz, 1980);
   EXPECT_EQ(gpu.max_memory_clock_mhz, 2619);
   EXPECT_EQ(gpu.sm_clock_mhz, 345);
-  EXPECT_EQ(report->gpus[1].index, 1);
-  EXPECT_EQ(report->gpus[1].name, "NVIDIA H200");
-  EXPECT_EQ(GpusText(report->gpus), "NVIDIA H100 80GB HBM3 and NVIDIA H200");
+  EXPECT_EQ(report.gpus[1].index, 1);
+  EXPECT_EQ(report.gpus[1].name, "NVIDIA H200");
+  EXPECT_EQ(GpusText(report.gpus), "NVIDIA H100 80GB HBM3 and NVIDIA H200");
 }
 
 TEST(NvmlTest, WhatACardDoesNotTellIsNothing) {
   const FakeGpus fake({"name=Old,uuid=GPU-a,memory=16,reserved=4,error=nvmlDeviceGetMemoryInfo_v2:3"});
-  const auto report = ReadNvml();
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->gpus[0].memory_bytes, 16) << "all of it, where the driver does not say what it keeps";
-  EXPECT_EQ(report->gpus[0].power_limit_watts, 0);
-  EXPECT_EQ(report->gpus[0].sm_clock_mhz, 0);
+  ASSERT_OK_AND_ASSIGN(const auto report, ReadNvml());
+  EXPECT_EQ(report.gpus[0].memory_bytes, 16) << "all of it, where the driver does not say what it keeps";
+  EXPECT_EQ(report.gpus[0].power_limit_watts, 0);
+  EXPECT_EQ(report.gpus[0].sm_clock_mhz, 0);
 }
 
 TEST(NvmlTest, ReadsTheLoadOfTheCardsThatAreMeant) {
   const FakeGpus fake({FakeH100("GPU-a"), FakeH100("GPU-b") + ",used=1073741824,utilization=97,temperature=61,draw=512250",
                        FakeH100("GPU-c") + ",error=nvmlDeviceGetHandleByIndex_v2:15"});
-  const auto reader = GpuLoadReader::Open({1, 0, 2});
-  ASSERT_TRUE(reader.ok()) << reader.status();
+  ASSERT_OK_AND_ASSIGN(const auto reader, GpuLoadReader::Open({1, 0, 2}));
   for (int again = 0; again < 2; ++again) {
-    const std::vector<GpuLoad> loads = reader->Read();
+    const std::vector<GpuLoad> loads = reader.Read();
     ASSERT_EQ(loads.size(), 2u) << "one fails";
     EXPECT_EQ(loads[0].index, 1);
     EXPECT_DOUBLE_EQ(loads[0].utilization.value(), 0.97);

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::server {
 namespace {
@@ -14,20 +15,18 @@ constexpr char kId[] = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 TEST(Names, WhatIsFormattedIsParsed) {
   const std::string job = FormatJobName("default", kId);
   EXPECT_EQ(job, "projects/default/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV");
-  const auto parsed = ParseJobName("name", job);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->project, "default");
-  EXPECT_EQ(parsed->id, kId);
+  ASSERT_OK_AND_ASSIGN(const auto parsed, ParseJobName("name", job));
+  EXPECT_EQ(parsed.project, "default");
+  EXPECT_EQ(parsed.id, kId);
   const auto attempt = ParseAttemptName("name", FormatAttemptName(job, 12));
   ASSERT_TRUE(attempt.ok()) << attempt.status();
   EXPECT_EQ(attempt->job, job);
   EXPECT_EQ(attempt->attempt, 12);
   EXPECT_EQ(FormatCheckpointName(job, 7), job + "/checkpoints/7");
-  const auto trace = ParseStepTraceName("name", FormatStepTraceName({job, 2, 100, 0}));
-  ASSERT_TRUE(trace.ok()) << trace.status();
-  EXPECT_EQ(trace->job, job);
-  EXPECT_EQ(std::tuple(trace->attempt, trace->step, trace->rank), std::tuple(2, 100, 0));
-  EXPECT_EQ(FormatStepTraceName(*trace), job + "/stepTraces/2-100-0");
+  ASSERT_OK_AND_ASSIGN(const auto trace, ParseStepTraceName("name", FormatStepTraceName({job, 2, 100, 0})));
+  EXPECT_EQ(trace.job, job);
+  EXPECT_EQ(std::tuple(trace.attempt, trace.step, trace.rank), std::tuple(2, 100, 0));
+  EXPECT_EQ(FormatStepTraceName(trace), job + "/stepTraces/2-100-0");
   EXPECT_EQ(*ParseWorkerName("name", FormatWorkerName("Node-7.rack_2")), "Node-7.rack_2");
   EXPECT_EQ(*ParseProjectName("parent", "projects/llama-3"), "llama-3");
 }

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "core/model/catalog.h"
@@ -12,6 +11,8 @@
 #include "core/recipe/recipe.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "proto/testing/assert_ok.h"
+#include "proto/testing/seeded_random.h"
 #include "proto/text.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/testing/example_submission.h"
@@ -42,36 +43,33 @@ v1::JobSpec* Spec(v1::CreateJobRequest* request) { return request->mutable_spec(
 v1::Training* Training(v1::CreateJobRequest* request) { return Spec(request)->mutable_recipe()->mutable_training(); }
 
 TEST(Submission, DefaultsAreFilledIn) {
-  const auto spec = CheckSubmission(ExampleSubmission());
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->display_name(), "tiny");
-  EXPECT_EQ(spec->model().hidden_size(), 32);
-  EXPECT_EQ(spec->model().SerializeAsString(), model::ParseHfConfig(ExampleConfig(), "tiny")->SerializeAsString());
-  EXPECT_EQ(spec->recipe().training().dataset_path(), "/data/corpus.txt");
-  EXPECT_EQ(spec->recipe().optimizer().name(), "AdamW");
-  EXPECT_EQ(spec->recipe().training().global_batch_size(), 4);
-  EXPECT_EQ(spec->resources().slots(), 0);
-  EXPECT_EQ(spec->resources().min_slots(), 1);
-  EXPECT_EQ(spec->resources().pool(), "default");
-  EXPECT_FALSE(spec->resources().has_device_type());
-  EXPECT_EQ(spec->planning().objective(), v1::STEP_TIME);
-  EXPECT_EQ(spec->planning().budget_seconds(), 300);
-  EXPECT_EQ(spec->planning().top(), 10);
-  EXPECT_EQ(spec->policy().priority(), 0);
-  EXPECT_EQ(spec->policy().max_restarts(), 3);
+  ASSERT_OK_AND_ASSIGN(const auto spec, CheckSubmission(ExampleSubmission()));
+  EXPECT_EQ(spec.display_name(), "tiny");
+  EXPECT_EQ(spec.model().hidden_size(), 32);
+  EXPECT_EQ(spec.model().SerializeAsString(), model::ParseHfConfig(ExampleConfig(), "tiny")->SerializeAsString());
+  EXPECT_EQ(spec.recipe().training().dataset_path(), "/data/corpus.txt");
+  EXPECT_EQ(spec.recipe().optimizer().name(), "AdamW");
+  EXPECT_EQ(spec.recipe().training().global_batch_size(), 4);
+  EXPECT_EQ(spec.resources().slots(), 0);
+  EXPECT_EQ(spec.resources().min_slots(), 1);
+  EXPECT_EQ(spec.resources().pool(), "default");
+  EXPECT_FALSE(spec.resources().has_device_type());
+  EXPECT_EQ(spec.planning().objective(), v1::STEP_TIME);
+  EXPECT_EQ(spec.planning().budget_seconds(), 300);
+  EXPECT_EQ(spec.planning().top(), 10);
+  EXPECT_EQ(spec.policy().priority(), 0);
+  EXPECT_EQ(spec.policy().max_restarts(), 3);
   // What was filled in is accepted as it is, and stays the same.
   v1::CreateJobRequest again = ExampleSubmission();
-  *again.mutable_spec() = *spec;
-  const auto second = CheckSubmission(again);
-  ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_EQ(second->SerializeAsString(), spec->SerializeAsString());
+  *again.mutable_spec() = spec;
+  ASSERT_OK_AND_ASSIGN(const auto second, CheckSubmission(again));
+  EXPECT_EQ(second.SerializeAsString(), spec.SerializeAsString());
 }
 
 TEST(Submission, DefaultsAreThoseOfTheProto) {
-  const auto spec = CheckSubmission(ExampleSubmission());
-  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_OK_AND_ASSIGN(const auto spec, CheckSubmission(ExampleSubmission()));
   for (const google::protobuf::Message* section :
-       std::vector<const google::protobuf::Message*>{&spec->resources(), &spec->planning(), &spec->policy()}) {
+       std::vector<const google::protobuf::Message*>{&spec.resources(), &spec.planning(), &spec.policy()}) {
     const auto* type = section->GetDescriptor();
     for (int i = 0; i < type->field_count(); ++i) {
       const auto* field = type->field(i);
@@ -87,9 +85,8 @@ TEST(Submission, CatalogModelsNeedNoConfig) {
   v1::CreateJobRequest request = ExampleSubmission();
   request.mutable_spec()->mutable_model()->clear_config_json();
   request.mutable_spec()->mutable_model()->set_name("gpt2");
-  const auto spec = CheckSubmission(request);
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->model().hidden_size(), 768);
+  ASSERT_OK_AND_ASSIGN(const auto spec, CheckSubmission(request));
+  EXPECT_EQ(spec.model().hidden_size(), 768);
   *request.mutable_spec()->mutable_model() = model::Catalog()[0];
   EXPECT_TRUE(CheckSubmission(request).ok());
   request.mutable_spec()->mutable_model()->Clear();
@@ -351,9 +348,7 @@ TEST(Submission, NoTextHasControlCharacters) {
 }
 
 TEST(Submission, RandomBytesAreAnsweredOrMadeComplete) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  SeededRandom random;
   const std::string good = ExampleSubmission("request-1").SerializeAsString();
   for (int i = 0; i < 2000; ++i) {
     std::string bytes = good;

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 #include "server/store/repair.h"
 #include "server/store/sqlite_store.h"
 
@@ -140,10 +141,9 @@ class DamageTest : public testing::Test {
     made_ = new std::string(absl::StrCat(testing::TempDir(), "/damage-", getpid()));
     fs::remove_all(*made_);
     fs::create_directories(*made_ + "/made");
-    const auto store = OpenSqliteStore(*made_ + "/made/store.db");
-    ASSERT_TRUE(store.ok()) << store.status();
+    ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(*made_ + "/made/store.db"));
     for (int64_t from = 0; from < kJobs; from += 50) {
-      const absl::Status status = (*store)->Write([&](Transaction& t) {
+      const absl::Status status = store->Write([&](Transaction& t) {
         for (int64_t i = from; i < from + 50; ++i) {
           if (absl::Status put = Put(t, i); !put.ok()) return put;
         }
@@ -151,7 +151,7 @@ class DamageTest : public testing::Test {
       });
       ASSERT_TRUE(status.ok()) << status;
     }
-    oracle_ = new std::map<std::string, std::string>(Dump(**store));
+    oracle_ = new std::map<std::string, std::string>(Dump(*store));
     ASSERT_EQ(oracle_->size(), size_t{kJobs + 1});
     // As a crash leaves it, with a log.
     fs::create_directories(*made_ + "/crashed");
@@ -268,9 +268,8 @@ TEST_F(DamageTest, ACrashIsNoDamage) {
   ASSERT_GT(Bytes("-wal").size(), 100'000u);
   ExpectAllBut(0);
   Copy("crashed");
-  const auto store = OpenSqliteStore(path_);
-  ASSERT_TRUE(store.ok()) << store.status();
-  EXPECT_TRUE(Dump(**store) == *oracle_);
+  ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
+  EXPECT_TRUE(Dump(*store) == *oracle_);
 }
 
 TEST_F(DamageTest, TheHeaderPage) {
@@ -441,18 +440,17 @@ TEST_F(DamageTest, DamageThatIsMetLaterEndsTheWriting) {
   std::vector<absl::Status> told;
   SqliteOptions options;
   options.on_damage = [&](const absl::Status& what) { told.push_back(what); };
-  const auto store = OpenSqliteStore(path_, options);
-  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_, options));
   const int64_t pages = static_cast<int64_t>(Bytes().size() / kPageBytes);
   for (int64_t page = 2; page <= pages; ++page) Garbage(page);
   const auto list = [](ReadTransaction& t) { return t.ListJobs({.project = kProject}).status(); };
-  EXPECT_TRUE(absl::IsDataLoss((*store)->Read(list)));
-  EXPECT_TRUE(absl::IsDataLoss((*store)->Read(list)));
+  EXPECT_TRUE(absl::IsDataLoss(store->Read(list)));
+  EXPECT_TRUE(absl::IsDataLoss(store->Read(list)));
   ASSERT_EQ(told.size(), 1u);
   EXPECT_TRUE(absl::StrContains(told[0].message(), "--repair")) << told[0];
   bool ran = false;
   const std::string log = Bytes("-wal");
-  EXPECT_TRUE(absl::IsDataLoss((*store)->Write([&](Transaction&) {
+  EXPECT_TRUE(absl::IsDataLoss(store->Write([&](Transaction&) {
     ran = true;
     return absl::OkStatus();
   })));
@@ -462,8 +460,7 @@ TEST_F(DamageTest, DamageThatIsMetLaterEndsTheWriting) {
 
 TEST_F(DamageTest, RepairTouchesNothingOfOthers) {
   {
-    const auto store = OpenSqliteStore(path_);
-    ASSERT_TRUE(store.ok());
+    ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
     const absl::Status held = RepairStore(path_).status();
     EXPECT_EQ(held.code(), absl::StatusCode::kFailedPrecondition) << held;
   }

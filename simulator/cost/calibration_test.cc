@@ -10,6 +10,7 @@
 
 #include "core/hardware/catalog.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 #include "simulator/cost/compute_cost.h"
 
 namespace legoai::sim {
@@ -85,10 +86,9 @@ const v1::Efficiency* Find(const v1::Device& device, const std::string& op_class
 
 TEST_F(CalibrationTest, RecoversWhatPointsWereMadeFrom) {
   AddAll(200, /*noise=*/0.05);
-  const auto fit = FitDevice(calibration_, assumed_);
-  ASSERT_TRUE(fit.ok()) << fit.status();
-  ASSERT_EQ(fit->fits.size(), kTruth.size());
-  for (const ClassFit& one : fit->fits) {
+  ASSERT_OK_AND_ASSIGN(const auto fit, FitDevice(calibration_, assumed_));
+  ASSERT_EQ(fit.fits.size(), kTruth.size());
+  for (const ClassFit& one : fit.fits) {
     SCOPED_TRACE(std::string(OpClassName(one.op_class)) + " " + v1::DType_Name(one.dtype));
     const double truth = kTruth.at({OpClassName(one.op_class), one.dtype});
     EXPECT_NEAR(one.measured, truth, 0.03 * truth);
@@ -105,9 +105,8 @@ TEST_F(CalibrationTest, RecoversWhatPointsWereMadeFrom) {
 
 TEST_F(CalibrationTest, WithoutNoiseNothingIsLeft) {
   AddAll(120, 0);
-  const auto fit = FitDevice(calibration_, assumed_);
-  ASSERT_TRUE(fit.ok()) << fit.status();
-  for (const ClassFit& one : fit->fits) {
+  ASSERT_OK_AND_ASSIGN(const auto fit, FitDevice(calibration_, assumed_));
+  for (const ClassFit& one : fit.fits) {
     EXPECT_NEAR(one.measured, kTruth.at({OpClassName(one.op_class), one.dtype}), 2e-3);
     EXPECT_LT(one.measured_error.p90, 5e-3);
     EXPECT_EQ(one.measured_error.within_10_percent, 1);
@@ -120,10 +119,9 @@ TEST_F(CalibrationTest, AFewWildPointsMoveLittle) {
   for (int i = 0; i < calibration_.operators_size(); i += 12) {
     calibration_.mutable_operators(i)->set_seconds(20 * calibration_.operators(i).seconds());
   }
-  const auto fit = FitDevice(calibration_, assumed_);
-  ASSERT_TRUE(fit.ok()) << fit.status();
+  ASSERT_OK_AND_ASSIGN(const auto fit, FitDevice(calibration_, assumed_));
   double largest = 0;
-  for (const ClassFit& one : fit->fits) {
+  for (const ClassFit& one : fit.fits) {
     const double truth = kTruth.at({OpClassName(one.op_class), one.dtype});
     EXPECT_NEAR(one.measured, truth, 0.05 * truth);
     largest = std::max(largest, one.measured_error.log_rmse);
@@ -147,9 +145,8 @@ TEST_F(CalibrationTest, HeldBackPointsDoNotMoveTheFit) {
 
 TEST_F(CalibrationTest, TheDeviceSaysWhatWasMeasured) {
   AddAll(200, 0.05);
-  const auto fit = FitDevice(calibration_, assumed_);
-  ASSERT_TRUE(fit.ok()) << fit.status();
-  const v1::Device& device = fit->device;
+  ASSERT_OK_AND_ASSIGN(const auto fit, FitDevice(calibration_, assumed_));
+  const v1::Device& device = fit.device;
   EXPECT_EQ(device.type(), "h100-sxm-80");
   EXPECT_EQ(device.memory_bytes(), assumed_.memory_bytes());
   EXPECT_DOUBLE_EQ(device.kernel_launch_seconds(), kLaunch);
@@ -171,9 +168,8 @@ TEST_F(CalibrationTest, TheDeviceSaysWhatWasMeasured) {
   for (const std::string& source : device.sources())
     EXPECT_EQ(source.find("assumption: kernel_launch_seconds"), std::string::npos);
   // It is a device to compute with.
-  const auto model = RooflineModel::Create(device);
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_NEAR(*(*model)->Seconds({OpClass::kMatmul, v1::BFLOAT16, kPeakBf16, 0, 0}), 1 / 0.62, 0.06);
+  ASSERT_OK_AND_ASSIGN(const auto model, RooflineModel::Create(device));
+  EXPECT_NEAR(*model->Seconds({OpClass::kMatmul, v1::BFLOAT16, kPeakBf16, 0, 0}), 1 / 0.62, 0.06);
 }
 
 TEST_F(CalibrationTest, FullyMeasuredNothingIsCalledAnAssumption) {
@@ -191,9 +187,8 @@ TEST_F(CalibrationTest, FullyMeasuredNothingIsCalledAnAssumption) {
       }
     }
   }
-  const auto fit = FitDevice(calibration_, assumed_);
-  ASSERT_TRUE(fit.ok()) << fit.status();
-  EXPECT_EQ(AssumedEfficiencies(fit->device), "");
+  ASSERT_OK_AND_ASSIGN(const auto fit, FitDevice(calibration_, assumed_));
+  EXPECT_EQ(AssumedEfficiencies(fit.device), "");
 }
 
 TEST_F(CalibrationTest, TooFewPointsAreRefusedByName) {
@@ -210,12 +205,11 @@ TEST_F(CalibrationTest, TooFewPointsAreRefusedByName) {
       << early->remedy();
   // Beside a class that has enough it is only told.
   AddPoints("elementwise", v1::FLOAT32, 150, 0);
-  const auto fit = FitDevice(calibration_, assumed_);
-  ASSERT_TRUE(fit.ok()) << fit.status();
-  ASSERT_EQ(fit->fits.size(), 1u);
-  ASSERT_EQ(fit->notes.size(), 1u);
-  EXPECT_EQ(fit->notes[0].rfind("matmul bfloat16 has 8 points", 0), 0u) << fit->notes[0];
-  EXPECT_EQ(Find(fit->device, "matmul", v1::BFLOAT16)->fraction(), Find(assumed_, "matmul", v1::DTYPE_UNSPECIFIED)->fraction());
+  ASSERT_OK_AND_ASSIGN(const auto fit, FitDevice(calibration_, assumed_));
+  ASSERT_EQ(fit.fits.size(), 1u);
+  ASSERT_EQ(fit.notes.size(), 1u);
+  EXPECT_EQ(fit.notes[0].rfind("matmul bfloat16 has 8 points", 0), 0u) << fit.notes[0];
+  EXPECT_EQ(Find(fit.device, "matmul", v1::BFLOAT16)->fraction(), Find(assumed_, "matmul", v1::DTYPE_UNSPECIFIED)->fraction());
 }
 
 TEST_F(CalibrationTest, MoreThanThePeakIsSaid) {
@@ -224,12 +218,11 @@ TEST_F(CalibrationTest, MoreThanThePeakIsSaid) {
     if (point.op_class() == "matmul")
       point.set_read_bytes(0), point.set_written_bytes(1), point.set_flops(1e13), point.set_seconds(8e-3);
   }
-  const auto fit = FitDevice(calibration_, assumed_);
-  ASSERT_TRUE(fit.ok()) << fit.status();
-  const bool told = std::any_of(fit->notes.begin(), fit->notes.end(), [](const std::string& note) {
+  ASSERT_OK_AND_ASSIGN(const auto fit, FitDevice(calibration_, assumed_));
+  const bool told = std::any_of(fit.notes.begin(), fit.notes.end(), [](const std::string& note) {
     return note.rfind("matmul bfloat16 reaches 1.26 of the peak that h100-sxm-80 is given", 0) == 0;
   });
-  EXPECT_TRUE(told) << (fit->notes.empty() ? "no notes" : fit->notes.front());
+  EXPECT_TRUE(told) << (fit.notes.empty() ? "no notes" : fit.notes.front());
 }
 
 TEST_F(CalibrationTest, AnotherCardIsRefusedByName) {

@@ -5,6 +5,7 @@
 #include "core/hardware/catalog.h"
 #include "core/trace/testing/trace_builder.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::sim {
 namespace {
@@ -30,17 +31,16 @@ v1::Device TestDevice() {
 }
 
 TEST(RooflineTest, LargestOfLaunchArithmeticAndTraffic) {
-  auto model = RooflineModel::Create(TestDevice());
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kMatmul, v1::BFLOAT16, 1e5, 10, 10}), 2.0);
-  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kMatmul, v1::FLOAT32, 1e5, 10, 10}), 20.0);
-  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kMatmul, v1::BFLOAT16, 1, 1000, 1000}), 4.0);
-  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kElementwise, v1::BFLOAT16, 1, 300, 200}), 1.0);
-  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kCopy, v1::INT64, 0, 0, 0}), 0.001);
-  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kView, v1::FLOAT32, 0, 0, 0}), 0.0);
-  auto missing = (*model)->Seconds({OpClass::kMatmul, v1::FLOAT64, 1, 1, 1});
+  ASSERT_OK_AND_ASSIGN(auto model, RooflineModel::Create(TestDevice()));
+  EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kMatmul, v1::BFLOAT16, 1e5, 10, 10}), 2.0);
+  EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kMatmul, v1::FLOAT32, 1e5, 10, 10}), 20.0);
+  EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kMatmul, v1::BFLOAT16, 1, 1000, 1000}), 4.0);
+  EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kElementwise, v1::BFLOAT16, 1, 300, 200}), 1.0);
+  EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kCopy, v1::INT64, 0, 0, 0}), 0.001);
+  EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kView, v1::FLOAT32, 0, 0, 0}), 0.0);
+  auto missing = model->Seconds({OpClass::kMatmul, v1::FLOAT64, 1, 1, 1});
   EXPECT_EQ(GetFieldViolation(missing.status())->value(), "FLOAT64");
-  EXPECT_FALSE((*model)->Seconds({OpClass::kCollective, v1::FLOAT32, 1, 1, 1}).ok());
+  EXPECT_FALSE(model->Seconds({OpClass::kCollective, v1::FLOAT32, 1, 1, 1}).ok());
 }
 
 TEST(RooflineTest, EveryCatalogDeviceHasAModelAndIncompleteOnesAreRefused) {
@@ -56,11 +56,10 @@ TEST(RooflineTest, ATypeMayHaveAnEfficiencyOfItsOwn) {
   own->set_op_class("attention");
   own->set_dtype(v1::BFLOAT16);
   own->set_fraction(0.05);
-  auto model = RooflineModel::Create(device);
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kAttention, v1::BFLOAT16, 1e5, 10, 10}), 20.0);
-  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kAttention, v1::FLOAT32, 1e5, 10, 10}), 20.0);
-  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kMatmul, v1::BFLOAT16, 1e5, 10, 10}), 2.0);
+  ASSERT_OK_AND_ASSIGN(auto model, RooflineModel::Create(device));
+  EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kAttention, v1::BFLOAT16, 1e5, 10, 10}), 20.0);
+  EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kAttention, v1::FLOAT32, 1e5, 10, 10}), 20.0);
+  EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kMatmul, v1::BFLOAT16, 1e5, 10, 10}), 2.0);
 }
 
 TEST(BenchmarkModelTest, FromTheTableOrAnErrorWithTheSignature) {
@@ -71,10 +70,9 @@ TEST(BenchmarkModelTest, FromTheTableOrAnErrorWithTheSignature) {
   BenchmarkTable table;
   table.Set(SignatureOf(graph::InstructionView(b.trace(), b.trace().instructions[0])), 0.25);
   const BenchmarkModel model(&table);
-  auto add = model.Time(b.trace(), b.trace().instructions[0]);
-  ASSERT_TRUE(add.ok()) << add.status();
-  EXPECT_EQ(add->seconds, 0.25);
-  EXPECT_STREQ(add->model, "benchmark");
+  ASSERT_OK_AND_ASSIGN(auto add, model.Time(b.trace(), b.trace().instructions[0]));
+  EXPECT_EQ(add.seconds, 0.25);
+  EXPECT_STREQ(add.model, "benchmark");
   const absl::Status mul = model.Time(b.trace(), b.trace().instructions[1]).status();
   EXPECT_NE(mul.message().find("aten::mul.Tensor(FLOAT32[100]{1}"), std::string::npos) << mul;
 }
