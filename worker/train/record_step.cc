@@ -17,13 +17,23 @@ absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, TrainStep& st
     recorder.SetRecording(false);
     if (!ran.ok()) return ran.status();
     recorder.Output("loss", ran->loss);
-    recorder.Output("grad_norm", ran->grad_norm);
+    if (ran->grad_norm.defined()) recorder.Output("grad_norm", ran->grad_norm);
     *result = *ran;
     trace = recorder.Finish();
     trace.groups = comm::CurrentRuntime().groups();
     return absl::OkStatus();
   }));
   return trace;
+}
+
+absl::StatusOr<graph::Trace> RecordEvaluation(graph::Recorder& recorder, TrainStep& step) {
+  TrainStep::Result result;
+  const auto run = [&]() -> absl::StatusOr<TrainStep::Result> {
+    TrainStep::Result evaluated;
+    ASSIGN_OR_RETURN(evaluated.loss, step.Evaluate());
+    return evaluated;
+  };
+  return RecordStep(recorder, step, run, &result);
 }
 
 }  // namespace legoai::train

@@ -1,4 +1,5 @@
-// A training step as a Trace: what the simulator captures, and what a trainer traces of a real one. Not thread-safe.
+// A training step, or an evaluation, as a Trace: what is captured (capture_step.h), and what a trainer traces of a real step. Not
+// thread-safe.
 #pragma once
 
 #include "absl/functional/function_ref.h"
@@ -14,5 +15,8 @@ namespace legoai::train {
 // and gradient norm; the Trace has the groups of the current runtime. Errors: the step's.
 absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, TrainStep& step,
                                         absl::FunctionRef<absl::StatusOr<TrainStep::Result>()> run, TrainStep::Result* result);
+
+// The same of Evaluate(), whose only output is the loss.
+absl::StatusOr<graph::Trace> RecordEvaluation(graph::Recorder& recorder, TrainStep& step);
 
 }  // namespace legoai::train
