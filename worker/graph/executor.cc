@@ -13,8 +13,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/trace/effects.h"
+#include "core/trace/module_slices.h"
 #include "proto/status.h"
 #include "worker/comm/runtime.h"
+#include "worker/comm/step_timeline.h"
 #include "worker/graph/ivalue_constant.h"
 
 namespace legoai::graph {
@@ -52,6 +54,27 @@ absl::Status Guarded(F f) {
     return absl::InternalError(error.what());
   }
 }
+
+// The phases of a run in the timeline that listens; what is of none is left out.
+class PhaseMarks {
+ public:
+  ~PhaseMarks() { Close(); }
+  void At(Phase phase) {
+    phase = SpanPhase(phase);
+    if (timeline_ == nullptr || phase == phase_) return;
+    Close();
+    phase_ = phase;
+    if (phase != Phase::kInit) entry_ = timeline_->OpenPhase(phase);
+  }
+
+ private:
+  void Close() {
+    if (phase_ != Phase::kInit) timeline_->Close(entry_);
+  }
+  comm::StepTimeline* const timeline_ = comm::StepTimeline::Current();
+  Phase phase_ = Phase::kInit;
+  size_t entry_ = 0;
+};
 
 }  // namespace
 
@@ -232,8 +255,13 @@ struct Executor::Impl {
     }
   }
 
+  void CallTraced(const Step& step) {
+    const auto timed = comm::TimelineScope::Operator(step.instruction);
+    Call(step);
+  }
+
   // `seconds` and `done` may be null. A free counts to the operator before it.
-  void RunSteps(uint32_t* at, std::vector<double>* seconds, std::atomic<int64_t>* done) {
+  void RunSteps(bool traced, uint32_t* at, PhaseMarks* phases, std::vector<double>* seconds, std::atomic<int64_t>* done) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     ForgetInner();
     uint32_t timed = 0;
@@ -243,7 +271,8 @@ struct Executor::Impl {
       if (step.kind == Step::Kind::kFree) {
         Forget(step.storage);
       } else {
-        Call(step);
+        phases->At(trace.instructions[step.instruction].phase);
+        traced ? CallTraced(step) : Call(step);
         timed = step.instruction;
       }
       if (done != nullptr) done->fetch_add(1, std::memory_order_relaxed);
@@ -284,16 +313,18 @@ absl::Status Executor::Bind(const std::string& name, const at::Tensor& tensor) {
   });
 }
 
-absl::Status Executor::Run() { return RunSteps(nullptr, nullptr); }
+absl::Status Executor::Run() { return RunSteps(/*traced=*/false, nullptr, nullptr); }
+absl::Status Executor::RunTraced() { return RunSteps(/*traced=*/true, nullptr, nullptr); }
 
 absl::Status Executor::RunTimed(std::vector<double>* seconds, std::atomic<int64_t>* done) {
   seconds->assign(impl_->trace.instructions.size(), 0);
-  return RunSteps(seconds, done);
+  return RunSteps(/*traced=*/false, seconds, done);
 }
 
-absl::Status Executor::RunSteps(std::vector<double>* seconds, std::atomic<int64_t>* done) {
+absl::Status Executor::RunSteps(bool traced, std::vector<double>* seconds, std::atomic<int64_t>* done) {
   uint32_t at = 0;
-  absl::Status status = Guarded([&] { impl_->RunSteps(&at, seconds, done); });
+  PhaseMarks phases;  // the last one lasts until all streams have come to their end
+  absl::Status status = Guarded([&] { impl_->RunSteps(traced, &at, &phases, seconds, done); });
   if (impl_->uses_runtime) {
     const absl::Status drained = comm::CurrentRuntime().Drain();
     if (status.ok()) return drained;

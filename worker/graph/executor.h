@@ -1,7 +1,8 @@
 // Runs a Trace on real tensors, below autograd, in as many processes as it was captured for.
 //
 // Bind() every external storage once, Run() once per step, Output() after a run. Views are not executed: a value is a geometry of
-// an existing storage. Not thread-safe. Uses the current comm::Runtime for collectives, streams and events.
+// an existing storage. Not thread-safe. Uses the current comm::Runtime for collectives, streams and events, and notes its phases
+// in the comm::StepTimeline that listens, as the captured code does when it runs by itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,9 +27,11 @@ class Executor {
   // `tensor` must have the geometry and storage size of the input `name`. Its storage is used in place.
   absl::Status Bind(const std::string& name, const at::Tensor& tensor);
   absl::Status Run();
-  // The same; sets `(*seconds)[i]` to the time of instruction i on the dispatching thread, including argument handling and the
-  // frees after it; 0 for what is not executed. `done`, if given, is incremented with each executed instruction, for other
-  // threads to read.
+  // The same; the timeline has each operator, too, by the number of its instruction.
+  absl::Status RunTraced();
+  // The same as Run(); sets `(*seconds)[i]` to the time of instruction i on the dispatching thread, including argument handling
+  // and the frees after it; 0 for what is not executed. `done`, if given, is incremented with each executed instruction, for
+  // other threads to read.
   absl::Status RunTimed(std::vector<double>* seconds, std::atomic<int64_t>* done = nullptr);
   absl::StatusOr<at::Tensor> Output(const std::string& name);
   int64_t OperatorsPerRun() const;  // without views
@@ -37,7 +40,7 @@ class Executor {
 
  private:
   explicit Executor(std::unique_ptr<Impl> impl);
-  absl::Status RunSteps(std::vector<double>* seconds, std::atomic<int64_t>* done);
+  absl::Status RunSteps(bool traced, std::vector<double>* seconds, std::atomic<int64_t>* done);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -5,14 +5,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "core/trace/testing/trace_builder.h"
+#include "worker/comm/step_timeline.h"
 #include "worker/graph/ivalue_constant.h"
 
 namespace legoai::graph {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // z = x + 2 * y
 Trace Sum() {
@@ -43,6 +48,39 @@ TEST(ExecutorTest, RunsAsOftenAsAsked) {
     EXPECT_EQ(executor->Output("z")->const_data_ptr<float>()[3], 1 + 2 * run);
   }
   EXPECT_EQ(executor->OperatorsPerRun(), 1);
+}
+
+// Recomputation is of the backward that it is for, and what is of no phase is left out. Operators are noted when it is asked for.
+TEST(ExecutorTest, NotesItsPhasesInTheTimeline) {
+  TraceBuilder b;
+  const auto x = b.Input("x", {4});
+  for (const Phase phase :
+       {Phase::kInit, Phase::kForward, Phase::kForward, Phase::kBackward, Phase::kRecompute, Phase::kOptimizer}) {
+    b.phase = phase;
+    b.Op("aten::add.Tensor", {x, x, int64_t{1}}, {b.New(v1::FLOAT32, {4})});
+  }
+  const Trace trace = b.trace();
+  auto executor = Executor::Create(trace, c10::kCPU).value();
+  ASSERT_TRUE(executor->Bind("x", at::full({4}, 1.0)).ok());
+  for (const bool traced : {false, true}) {
+    comm::StepTimeline timeline;
+    timeline.Begin();
+    ASSERT_TRUE((traced ? executor->RunTraced() : executor->Run()).ok());
+    const auto times = timeline.End().value();
+    std::vector<Phase> phases;
+    for (const auto& phase : times.phases) {
+      phases.push_back(phase.phase);
+      EXPECT_GT(phase.span.length_ns(), 0);
+    }
+    EXPECT_THAT(phases, ElementsAre(Phase::kForward, Phase::kBackward, Phase::kOptimizer));
+    std::vector<int64_t> operators;
+    for (const auto& op : times.operators) operators.push_back(op.instruction);
+    if (traced) {
+      EXPECT_THAT(operators, ElementsAre(0, 1, 2, 3, 4, 5));
+    } else {
+      EXPECT_THAT(operators, IsEmpty());
+    }
+  }
 }
 
 TEST(ExecutorTest, UnknownOperatorsAndNames) {
