@@ -78,6 +78,27 @@ TEST(EstimateRecipe, HfuIsMfuAndWhatIsRecomputed) {
   }
 }
 
+// A program is the same step: it takes the same memory, and on a CPU none of the time that an eager step takes beside its
+// operators.
+TEST(EstimateRecipe, AProgramSparesTheCpusEagerDispatch) {
+  for (const char* cluster : {"cpu:2x1", "h100-sxm-80:2x1"}) {
+    v1::SimRequest request = Request(cluster, 2, 1, 1, v1::AC_NONE);
+    const auto eager = EstimateRecipe(request);
+    request.mutable_recipe()->mutable_compile()->set_enable(true);
+    const auto compiled = EstimateRecipe(request);
+    ASSERT_TRUE(eager.ok() && compiled.ok()) << eager.status() << compiled.status();
+    EXPECT_EQ(compiled->stages(0).peak_allocated_bytes(), eager->stages(0).peak_allocated_bytes());
+    EXPECT_EQ(compiled->operators(), eager->operators());
+    if (request.cluster().device().kind() == v1::CPU) {
+      EXPECT_GT(eager->breakdown().launch_seconds(), 0);
+      EXPECT_LT(compiled->step_time_seconds(), eager->step_time_seconds());
+      EXPECT_EQ(compiled->breakdown().launch_seconds(), 0);
+    } else {
+      EXPECT_EQ(compiled->step_time_seconds(), eager->step_time_seconds());
+    }
+  }
+}
+
 // Of sequences long enough attention to the keys and values of one rank takes longer than those of the next take to come.
 TEST(EstimateRecipe, ARingHidesWhatGathersExpose) {
   v1::SimRequest request = Request("h100-sxm-80:4x1", 1, 1, 1, v1::AC_NONE);

@@ -125,8 +125,19 @@ absl::Status Trainer::MakeStep(const parallel::ResolvedRecipe& resolved) {
   meter_ = std::make_unique<Meter>(start_, tokens_per_step_);
   pending_ = std::make_unique<PendingSaves>(link_, recipe_.checkpoint().keep_latest_k());
   RETURN_IF_ERROR(MakeTensorboard());
-  // Ranks build and load for as long as they take; the first collective must not have to wait for the slowest.
-  return link_.Meet();
+  return Compile(resolved);
+}
+
+absl::Status Trainer::Compile(const parallel::ResolvedRecipe& resolved) {
+  if (recipe_.compile().enable()) RETURN_IF_ERROR(link_.SendProgress("capturing", step_, steps_));
+  absl::StatusOr<StepPrograms> captured = CapturePrograms(resolved, machine_->device());
+  // Ranks build, load and capture for as long as they take; the first collective must not have to wait for the slowest.
+  RETURN_IF_ERROR(link_.Meet());
+  std::string warning;
+  ASSIGN_OR_RETURN(programs_,
+                   AdoptPrograms(std::move(captured), recipe_.compile(), *train_step_, machine_->device(), &warning));
+  if (warning.empty() || start_.rank() != 0) return absl::OkStatus();
+  return link_.SendLog("warning", warning);
 }
 
 absl::Status Trainer::OpenText(const parallel::ResolvedRecipe& resolved, int64_t next_sample) {
@@ -190,10 +201,10 @@ absl::Status Trainer::DoStep() {
 absl::Status Trainer::RunStep(int64_t step, absl::Duration data) {
   comm::StepTimes times;
   StepBreakdown breakdown;
-  const auto run = [&]() -> absl::StatusOr<TrainStep::Result> {
+  const auto run = [&](bool traced) -> absl::StatusOr<TrainStep::Result> {
     const absl::Time begin = absl::Now();
     machine_->timeline().Begin();
-    ASSIGN_OR_RETURN(const auto result, train_step_->Run());
+    ASSIGN_OR_RETURN(const auto result, programs_.step != nullptr ? programs_.step->Run(traced) : train_step_->Run());
     ASSIGN_OR_RETURN(times, machine_->timeline().End());
     breakdown = BreakdownOf(times, machine_->runtime().groups());
     breakdown.data_ns = absl::ToInt64Nanoseconds(data);
@@ -203,25 +214,25 @@ absl::Status Trainer::RunStep(int64_t step, absl::Duration data) {
   // A collective in the first step of an attempt: all ranks take part, whichever of them record.
   const auto& traced = recipe_.metrics().trace_steps();
   if (std::find(traced.begin(), traced.end(), step) != traced.end()) RETURN_IF_ERROR(train_step_->GatherParameters());
-  absl::StatusOr<TrainStep::Result> result;
-  graph::Trace trace;
-  if (Traces(step)) {
-    graph::Recorder recorder;
-    recorder.SetRecording(false);
-    result.emplace();
-    if (auto recorded = RecordStep(recorder, *train_step_, run, &*result); recorded.ok()) {
-      trace = *std::move(recorded);
-    } else {
-      result = recorded.status();
-    }
-  } else {
-    result = run();
-  }
+  graph::Trace recorded;
+  const auto result = Traces(step) ? RunTraced(run, &recorded) : run(/*traced=*/false);
   if (!result.ok()) return Annotate(result.status(), absl::StrCat("step ", step));
   loss_ = result->loss.item<float>();
   grad_norm_ = result->grad_norm.item<float>();
   meter_->Add(breakdown);
-  return Traces(step) ? WriteTrace(step, trace, times, breakdown) : absl::OkStatus();
+  if (!Traces(step)) return absl::OkStatus();
+  return WriteTrace(step, programs_.step != nullptr ? programs_.step->trace() : recorded, times, breakdown);
+}
+
+// A program is the Trace of its step; the step's own code is recorded as one.
+absl::StatusOr<TrainStep::Result> Trainer::RunTraced(absl::FunctionRef<absl::StatusOr<TrainStep::Result>(bool traced)> run,
+                                                     graph::Trace* trace) {
+  if (programs_.step != nullptr) return run(/*traced=*/true);
+  graph::Recorder recorder;
+  recorder.SetRecording(false);
+  TrainStep::Result result;
+  ASSIGN_OR_RETURN(*trace, RecordStep(recorder, *train_step_, [&] { return run(/*traced=*/true); }, &result));
+  return result;
 }
 
 bool Trainer::Traces(int64_t step) const {
@@ -284,6 +295,12 @@ absl::Status Trainer::AfterStep(bool last) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<at::Tensor> Trainer::HeldOutLoss() {
+  if (programs_.evaluation == nullptr) return train_step_->Evaluate();
+  ASSIGN_OR_RETURN(const auto result, programs_.evaluation->Run());
+  return result.loss;
+}
+
 // The mean over the tokens of the held-out sequences, so that it depends neither on the batches that they come in nor on the
 // layout.
 absl::Status Trainer::Evaluate() {
@@ -293,7 +310,7 @@ absl::Status Trainer::Evaluate() {
   double sum = 0;
   for (int64_t batch = 0; batch < batches; ++batch) {
     RETURN_IF_ERROR(source_->Validation(batch, train_step_->inputs()));
-    const auto loss = train_step_->Evaluate();
+    const auto loss = HeldOutLoss();
     if (!loss.ok()) return Annotate(loss.status(), absl::StrCat("evaluation after step ", step_));
     sum += loss->item<float>() * static_cast<double>(tokens_per_step_);
     link_.Advance(1);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -21,6 +22,7 @@
 #include "worker/train/machine.h"
 #include "worker/train/metrics.h"
 #include "worker/train/step_breakdown.h"
+#include "worker/train/step_program.h"
 #include "worker/train/train_step.h"
 #include "worker/train/trainer_state.h"
 
@@ -41,15 +43,19 @@ class Trainer {
  private:
   absl::Status SetUp();
   absl::Status MakeStep(const parallel::ResolvedRecipe& resolved);
+  absl::Status Compile(const parallel::ResolvedRecipe& resolved);
   absl::Status OpenText(const parallel::ResolvedRecipe& resolved, int64_t next_sample);
   absl::StatusOr<v1::Exit::Cause> Loop();
   absl::Status DoStep();
   absl::Status RunStep(int64_t step, absl::Duration data);
+  absl::StatusOr<TrainStep::Result> RunTraced(absl::FunctionRef<absl::StatusOr<TrainStep::Result>(bool traced)> run,
+                                              graph::Trace* trace);
   absl::Status WriteTrace(int64_t step, const graph::Trace& trace, const comm::StepTimes& times, const StepBreakdown& breakdown);
   bool Traces(int64_t step) const;
   absl::Status CheckFinite() const;
   absl::Status AfterStep(bool last);
   absl::Status Evaluate();
+  absl::StatusOr<at::Tensor> HeldOutLoss();
   absl::Status Report();
   absl::Status Save();
   absl::Status AwaitVerdicts();
@@ -63,6 +69,7 @@ class Trainer {
   v1::Recipe recipe_;  // with its defaults, and with what was derived
   std::unique_ptr<Machine> machine_;
   std::unique_ptr<TrainStep> train_step_;
+  StepPrograms programs_;  // run in its place, on its tensors, if there are any
   std::unique_ptr<BatchSource> source_;
   std::unique_ptr<Meter> meter_;
   std::unique_ptr<TensorboardWriter> tensorboard_;  // on rank 0, if wished for

@@ -30,9 +30,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class TrainerFaultsTest : public testing::TrainerRun {};
+class FaultsInBothModes : public testing::TrainerRunInBothModes {};
+INSTANTIATE_TEST_SUITE_P(Modes, FaultsInBothModes, testing::BothModes(), testing::ModeName);
 
 // As the service restarts a job: each attempt in a folder of its own, from what an earlier one has written, in another layout.
-TEST_F(TrainerFaultsTest, ALeasedAttemptGoesOnFromAnothersFolder) {
+TEST_P(FaultsInBothModes, ALeasedAttemptGoesOnFromAnothersFolder) {
   recipe().mutable_checkpoint()->set_interval(2);
   recipe().mutable_checkpoint()->set_last_save_in_hf(true);
   ASSERT_TRUE(Train("whole", 2).ok());
@@ -73,7 +75,7 @@ TEST_F(TrainerFaultsTest, ALeasedAttemptGoesOnFromAnothersFolder) {
 
 // However late the verdicts come, the training is the same to the last bit; and at every moment nothing is found that was not
 // committed, nothing removed that may be needed, and no more pending than may be.
-TEST_F(TrainerFaultsTest, VerdictsThatComeLateChangeNothing) {
+TEST_P(FaultsInBothModes, VerdictsThatComeLateChangeNothing) {
   constexpr int64_t kSteps = 40, kMost = 3, kKeep = 2;
   recipe().mutable_training()->set_steps(kSteps);
   recipe().mutable_checkpoint()->set_interval(1);
@@ -135,7 +137,7 @@ TEST_F(TrainerFaultsTest, VerdictsThatComeLateChangeNothing) {
 }
 
 // What is denied in the end is not exported, and the training is over all the same.
-TEST_F(TrainerFaultsTest, ADenialAfterTheLastStepKeepsTheExportBack) {
+TEST_P(FaultsInBothModes, ADenialAfterTheLastStepKeepsTheExportBack) {
   recipe().mutable_checkpoint()->set_interval(3);
   recipe().mutable_checkpoint()->set_last_save_in_hf(true);
   bool asked = false;
@@ -155,7 +157,7 @@ TEST_F(TrainerFaultsTest, ADenialAfterTheLastStepKeepsTheExportBack) {
 }
 
 // Only reading every byte shows it: a rank says so, and the ranks are started again from the one before.
-TEST_F(TrainerFaultsTest, AFlippedBitCostsOneCheckpointAndNotTheRun) {
+TEST_P(FaultsInBothModes, AFlippedBitCostsOneCheckpointAndNotTheRun) {
   recipe().mutable_checkpoint()->set_interval(2);
   recipe().mutable_training()->set_steps(9);
   ASSERT_TRUE(Train("whole", 2).ok());
@@ -176,7 +178,7 @@ TEST_F(TrainerFaultsTest, AFlippedBitCostsOneCheckpointAndNotTheRun) {
 }
 
 // The last checkpoint cannot be read back for the export: the one before it is gone on from, also where all was begun anew.
-TEST_F(TrainerFaultsTest, WhatCannotBeExportedIsTrainedAgainFromTheCheckpointBefore) {
+TEST_P(FaultsInBothModes, WhatCannotBeExportedIsTrainedAgainFromTheCheckpointBefore) {
   recipe().mutable_checkpoint()->set_interval(2);
   recipe().mutable_checkpoint()->set_last_save_in_hf(true);
   request_.fresh = true;
@@ -199,7 +201,7 @@ TEST_F(TrainerFaultsTest, WhatCannotBeExportedIsTrainedAgainFromTheCheckpointBef
 }
 
 // The ranks keep what they have learned, the half-written step is removed, and with room again all goes on.
-TEST_F(TrainerFaultsTest, ASaveThatDoesNotFitWaitsForRoom) {
+TEST_P(FaultsInBothModes, ASaveThatDoesNotFitWaitsForRoom) {
   recipe().mutable_comm()->set_trace_buf_size(10);
   recipe().mutable_checkpoint()->set_interval(3);
   ASSERT_TRUE(Train("whole", 2).ok());
@@ -251,7 +253,7 @@ TEST_F(TrainerFaultsTest, VerdictsThatComeWhileASaveWaitsForRoomMakeIt) {
   }));
 }
 
-TEST_F(TrainerFaultsTest, ARankThatIsKilledEndsAllAndIsNamed) {
+TEST_P(FaultsInBothModes, ARankThatIsKilledEndsAllAndIsNamed) {
   recipe().mutable_training()->set_steps(100000);
   recipe().mutable_checkpoint()->set_enable_checkpoint(false);
   SignalRank1(SIGKILL, /*step=*/3);
@@ -264,7 +266,7 @@ TEST_F(TrainerFaultsTest, ARankThatIsKilledEndsAllAndIsNamed) {
   }
 }
 
-TEST_F(TrainerFaultsTest, AStoppedRankIsFound) {
+TEST_P(FaultsInBothModes, AStoppedRankIsFound) {
   recipe().mutable_training()->set_steps(100000);
   recipe().mutable_comm()->set_train_timeout_seconds(60);
   recipe().mutable_checkpoint()->set_enable_checkpoint(false);

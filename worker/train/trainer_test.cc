@@ -26,8 +26,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class TrainerTest : public testing::TrainerRun {};
+class TrainerInBothModes : public testing::TrainerRunInBothModes {};
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerInBothModes, testing::BothModes(), testing::ModeName);
 
-TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {
+TEST_P(TrainerInBothModes, LearnsSavesEvaluatesAndExports) {
   recipe().mutable_training()->set_steps(60);
   recipe().mutable_optimizer()->set_lr(2e-2);
   recipe().mutable_checkpoint()->set_interval(20);
@@ -64,7 +66,7 @@ TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {
 }
 
 // The phases are the step but for what the loop does between them; and nothing is exposed that does not communicate.
-TEST_F(TrainerTest, EachRankSaysWhereItsStepWent) {
+TEST_P(TrainerInBothModes, EachRankSaysWhereItsStepWent) {
   recipe().mutable_training()->set_steps(20);
   recipe().mutable_checkpoint()->set_enable_checkpoint(false);
   recipe().mutable_metrics()->set_log_freq(5);
@@ -98,7 +100,7 @@ TEST_F(TrainerTest, EachRankSaysWhereItsStepWent) {
   }
 }
 
-TEST_F(TrainerTest, TracedStepsAreFilesAndTrainTheSame) {
+TEST_P(TrainerInBothModes, TracedStepsAreFilesAndTrainTheSame) {
   recipe().mutable_training()->set_steps(4);
   recipe().mutable_checkpoint()->set_enable_checkpoint(false);
   recipe().mutable_parallelism()->set_data_parallel_shard_degree(2);
@@ -119,7 +121,7 @@ TEST_F(TrainerTest, TracedStepsAreFilesAndTrainTheSame) {
 }
 
 // Whole parameters are gathered before the first step, by the ranks that record it and by those that do not.
-TEST_F(TrainerTest, OneRankTracesAFirstStepWithWholeParameters) {
+TEST_P(TrainerInBothModes, OneRankTracesAFirstStepWithWholeParameters) {
   recipe().mutable_training()->set_steps(2);
   recipe().mutable_checkpoint()->set_enable_checkpoint(false);
   recipe().mutable_comm()->set_train_timeout_seconds(20);
@@ -136,7 +138,7 @@ TEST_F(TrainerTest, OneRankTracesAFirstStepWithWholeParameters) {
 }
 
 // Nothing has been learned by the first evaluation, so each of 256 bytes is as likely; and every layout finds the same.
-TEST_F(TrainerTest, EveryLayoutFindsTheSameHeldOutLoss) {
+TEST_P(TrainerInBothModes, EveryLayoutFindsTheSameHeldOutLoss) {
   recipe().mutable_training()->set_steps(3);
   recipe().mutable_checkpoint()->set_enable_checkpoint(false);
   recipe().mutable_validation()->set_enable(true);
@@ -166,7 +168,7 @@ TEST_F(TrainerTest, EveryLayoutFindsTheSameHeldOutLoss) {
 // The mean over all held-out sequences, one at a time in one process, is what every batch and every layout finds: 29 of them,
 // which no batch here divides and the largest exceeds, of very different losses. The weights are trained, and a step of this
 // learning rate leaves them as they are.
-TEST_F(TrainerTest, TheHeldOutLossDependsOnNeitherBatchNorLayout) {
+TEST_P(TrainerInBothModes, TheHeldOutLossDependsOnNeitherBatchNorLayout) {
   std::string text = Words();
   text.resize(6000);
   for (int i = 0; i < 29 * 16 + 5; ++i) text += i % 48 < 16 ? 'm' : i % 48 < 32 ? text[i] : static_cast<char>('A' + i * i % 57);
@@ -223,7 +225,7 @@ TEST_F(TrainerTest, TheHeldOutLossDependsOnNeitherBatchNorLayout) {
 }
 
 // Where all sequences are alike, the loss of a step, which is that before its update, is the held-out loss after the step before.
-TEST_F(TrainerTest, TheHeldOutLossIsThatOfTheUpdatedModel) {
+TEST_P(TrainerInBothModes, TheHeldOutLossIsThatOfTheUpdatedModel) {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "abcdefghijklmnop";
   WriteText(text);
@@ -243,7 +245,7 @@ TEST_F(TrainerTest, TheHeldOutLossIsThatOfTheUpdatedModel) {
 // Stopped, gone on in another layout, stopped, gone on in a third: the losses are those of a run in one piece.
 // No stop comes too late: what is asked when a step is reported reaches the ranks before the second checkpoint after it, since
 // they wait for the launcher at every one.
-TEST_F(TrainerTest, GoesOnInAnyLayout) {
+TEST_P(TrainerInBothModes, GoesOnInAnyLayout) {
   recipe().mutable_training()->set_steps(30);
   recipe().mutable_checkpoint()->set_interval(3);
   ASSERT_TRUE(Train("whole", 1).ok());
@@ -276,7 +278,7 @@ TEST_F(TrainerTest, GoesOnInAnyLayout) {
 }
 
 // Ranks that share sequences hold shards, each written once, and another layout goes on from them.
-TEST_F(TrainerTest, GoesOnFromContextParallelAndIntoIt) {
+TEST_P(TrainerInBothModes, GoesOnFromContextParallelAndIntoIt) {
   recipe().mutable_training()->set_steps(20);
   recipe().mutable_checkpoint()->set_interval(2);
   ASSERT_TRUE(Train("whole", 1).ok());
@@ -296,7 +298,7 @@ TEST_F(TrainerTest, GoesOnFromContextParallelAndIntoIt) {
 }
 
 // Two ranks hold each key-value head: the checkpoint has it once, in its place, and any layout goes on from it.
-TEST_F(TrainerTest, GoesOnFromKeyValueHeadsThatRanksShare) {
+TEST_P(TrainerInBothModes, GoesOnFromKeyValueHeadsThatRanksShare) {
   recipe().mutable_training()->set_steps(20);
   recipe().mutable_checkpoint()->set_interval(2);
   ASSERT_TRUE(Train("whole", 1).ok());
@@ -324,7 +326,7 @@ TEST_F(TrainerTest, GoesOnFromKeyValueHeadsThatRanksShare) {
 }
 
 // Both ends of the pipeline hold the embedding: the checkpoint has it once, and any layout goes on from it.
-TEST_F(TrainerTest, GoesOnFromATiedEmbeddingOnBothEndsOfAPipeline) {
+TEST_P(TrainerInBothModes, GoesOnFromATiedEmbeddingOnBothEndsOfAPipeline) {
   request_.model.set_tie_word_embeddings(true);
   recipe().mutable_training()->set_steps(20);
   recipe().mutable_checkpoint()->set_interval(2);
@@ -355,7 +357,7 @@ TEST_F(TrainerTest, GoesOnFromATiedEmbeddingOnBothEndsOfAPipeline) {
 
 // Parameters and state in bf16, rounded at random: what is stopped and goes on is rounded as what runs on; the folder that is left
 // holds the same numbers in fp32; and a run held in one type does not go on in another.
-TEST_F(TrainerTest, HeldInBf16GoesOnBitByBit) {
+TEST_P(TrainerInBothModes, HeldInBf16GoesOnBitByBit) {
   recipe().mutable_training()->set_dtype(v1::BFLOAT16);
   recipe().mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
   recipe().mutable_optimizer()->set_stochastic_rounding(true);
@@ -416,7 +418,7 @@ TEST_F(TrainerTest, Gpt2GoesThroughLayoutsToTheByte) {
   }
 }
 
-TEST_F(TrainerTest, StopsWithTheReasonWhenTheLossIsNotFinite) {
+TEST_P(TrainerInBothModes, StopsWithTheReasonWhenTheLossIsNotFinite) {
   recipe().mutable_optimizer()->set_lr(1e30);
   recipe().mutable_checkpoint()->set_interval(1);
   recipe().mutable_training()->set_steps(50);
@@ -453,6 +455,35 @@ TEST_F(TrainerTest, TheExportIsOfTheLastStep) {
   EXPECT_EQ(again->resumed_from, 9);
   EXPECT_EQ(norm(), Tensor("run", 9, "model.norm.weight", {16}));
   EXPECT_EQ(Train("run", 1)->attempt, 0) << "nothing is left to do";
+}
+
+// From checkpoints of one mode the other goes on, and all is as if there had been one: to the last bit of the checkpoint.
+TEST_F(TrainerTest, BothModesGoOnFromEachOther) {
+  request_.model.set_architecture(v1::GPT2);
+  request_.model.set_num_key_value_heads(request_.model.num_attention_heads());
+  request_.model.set_resid_pdrop(0.1);
+  recipe().mutable_training()->set_global_batch_size(8);
+  recipe().mutable_training()->set_local_batch_size(2);  // two accumulated batches
+  recipe().mutable_training()->set_max_norm(0.1);
+  recipe().mutable_validation()->set_enable(true);
+  recipe().mutable_validation()->set_freq(2);
+  recipe().mutable_lr_scheduler()->set_decay_type("none");  // which ends with the piece
+  recipe().mutable_training()->set_steps(12);
+  ASSERT_TRUE(Train("whole", 2).ok());
+  for (const int64_t steps : {3, 7, 9, 12}) {
+    recipe().mutable_compile()->set_enable(!recipe().compile().enable());
+    recipe().mutable_training()->set_steps(steps);
+    const auto piece = Train("pieces", 2);
+    ASSERT_TRUE(piece.ok()) << piece.status();
+  }
+  EXPECT_FALSE(recipe().compile().enable()) << "the last piece is eager";
+  EXPECT_EQ(Losses("pieces"), Losses("whole"));
+  for (const char* file : {"/rank-00000.bin", "/rank-00001.bin"}) {
+    const auto a = checkpoint::ReadFile(checkpoint::StepDirectory(Checkpoints("pieces"), 12) + file);
+    const auto b = checkpoint::ReadFile(checkpoint::StepDirectory(Checkpoints("whole"), 12) + file);
+    ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
+    EXPECT_TRUE(*a == *b) << file;
+  }
 }
 
 TEST_F(TrainerTest, AnotherModelOfTheSameShapesIsRefused) {

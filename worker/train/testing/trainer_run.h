@@ -73,4 +73,13 @@ class TrainerRun : public launch::testing::TinyRun {
   }
 };
 
+// Of tests that pass whether the step's own code trains, or its program (compile.enable): each has both.
+class TrainerRunInBothModes : public TrainerRun, public ::testing::WithParamInterface<bool> {
+ protected:
+  TrainerRunInBothModes() { recipe().mutable_compile()->set_enable(GetParam()); }
+};
+
+inline auto BothModes() { return ::testing::Bool(); }
+inline std::string ModeName(const ::testing::TestParamInfo<bool>& info) { return info.param ? "compiled" : "eager"; }
+
 }  // namespace legoai::train::testing

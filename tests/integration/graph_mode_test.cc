@@ -1,0 +1,121 @@
+// Every recipe of cases.h trains the same with compile.enable: losses, gradient norms, held-out losses, parameters and optimizer
+// state are those of the eager step, bit by bit; either goes on from the other; and a step takes the same memory.
+#include <ATen/core/Tensor.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "tests/integration/cases.h"
+#include "tests/integration/train_in_processes.h"
+#include "worker/comm/cpu_tensors.h"
+#include "worker/comm/step_timeline.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
+#include "worker/train/step_breakdown.h"
+#include "worker/train/step_program.h"
+
+namespace legoai::integration {
+namespace {
+
+using sim::testing::SameBits;
+
+constexpr int64_t kSteps = 3;  // and then one more, in which each way goes on from the other
+
+Case Compiled(Case test_case) {
+  test_case.recipe.mutable_compile()->set_enable(true);
+  test_case.recipe.mutable_validation()->set_enable(true);
+  test_case.recipe.mutable_training()->set_validation_fraction(0.1);
+  return test_case;
+}
+
+void ExpectSameState(train::TrainStep& left, train::TrainStep& right, int64_t step) {
+  const auto a = left.State(), b = right.State();
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].tensor.storage().nbytes() == 0) continue;  // gathered parameters are resized away between steps
+    EXPECT_TRUE(SameBits(a[i].tensor, b[i].tensor)) << a[i].name << " after step " << step;
+  }
+}
+
+void ExpectSame(const train::TrainStep::Result& a, const train::TrainStep::Result& b, int64_t step) {
+  EXPECT_TRUE(SameBits(a.loss, b.loss)) << "loss of step " << step;
+  EXPECT_TRUE(SameBits(a.grad_norm, b.grad_norm)) << "gradient norm of step " << step;
+}
+
+// What a step says of where its time went, but for the times.
+std::map<std::pair<std::string, std::string>, int64_t> Collectives(const train::StepBreakdown& breakdown) {
+  std::map<std::pair<std::string, std::string>, int64_t> counts;
+  for (const auto& [name, sum] : breakdown.collectives) counts[name] = sum.count;
+  return counts;
+}
+
+struct Measured {
+  train::TrainStep::Result result;
+  train::StepBreakdown breakdown;
+  int64_t peak_bytes = 0;  // above what was there before
+};
+
+template <class Run>
+Measured Measure(comm::Runtime& runtime, Run run) {
+  comm::StepTimeline timeline;
+  comm::ResetCpuPeakBytes();
+  const int64_t before = comm::CpuLiveBytes();
+  timeline.Begin();
+  Measured measured;
+  measured.result = Must(run());
+  measured.breakdown = train::BreakdownOf(Must(timeline.End()), runtime.groups());
+  measured.peak_bytes = comm::CpuPeakBytes() - before;
+  return measured;
+}
+
+void ExpectSameAccount(const Measured& eager, const Measured& compiled) {
+  EXPECT_EQ(Collectives(compiled.breakdown), Collectives(eager.breakdown));
+  EXPECT_EQ(compiled.breakdown.forward_ns > 0, eager.breakdown.forward_ns > 0);
+  EXPECT_EQ(compiled.breakdown.backward_ns > 0, eager.breakdown.backward_ns > 0);
+  EXPECT_GT(compiled.breakdown.optimizer_ns, 0);
+  EXPECT_EQ(compiled.peak_bytes, eager.peak_bytes);
+}
+
+void CheckRank(const Case& test_case, int64_t rank, comm::Runtime& runtime, const parallel::ResolvedRecipe& resolved) {
+  comm::InstallCpuMemoryCounter();
+  auto eager = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
+  auto compiled = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
+  std::string warning;
+  const train::StepPrograms programs = Must(train::AdoptPrograms(
+      train::CapturePrograms(resolved, at::kCPU), resolved.recipe().compile(), *compiled, at::kCPU, &warning));
+  const auto fill = [&](int64_t step) {
+    FillInputs(eager->inputs(), test_case, resolved, rank, step);
+    FillInputs(compiled->inputs(), test_case, resolved, rank, step);
+  };
+  for (int64_t i = 0; i < kSteps; ++i) {
+    fill(i);
+    const Measured own = Measure(runtime, [&] { return eager->Run(); });
+    const Measured program = Measure(runtime, [&] { return programs.step->Run(); });
+    ExpectSame(own.result, program.result, i);
+    if (i > 0) ExpectSameAccount(own, program);  // a first step makes what stays
+    const at::Tensor held_out = Must(eager->Evaluate());
+    EXPECT_TRUE(SameBits(held_out, Must(programs.evaluation->Run()).loss)) << "held-out loss after step " << i;
+    ExpectSameState(*eager, *compiled, i);
+  }
+  fill(kSteps);
+  ExpectSame(Must(eager->Run()), Must(compiled->Run()), kSteps);
+  fill(kSteps + 1);
+  ExpectSame(Must(eager->Run()), Must(programs.step->Run()), kSteps + 1);
+  ExpectSameState(*eager, *compiled, kSteps + 1);
+}
+
+class GraphMode : public testing::TestWithParam<Case> {};
+
+TEST_P(GraphMode, TrainsAsTheEagerStep) {
+  const Case test_case = Compiled(GetParam());
+  RunCase(test_case, [&](int64_t rank, comm::Runtime& runtime, const parallel::ResolvedRecipe& resolved) {
+    CheckRank(test_case, rank, runtime, resolved);
+    return std::string();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, GraphMode, testing::ValuesIn(ParityCases()), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace legoai::integration

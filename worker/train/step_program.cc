@@ -1,0 +1,77 @@
+#include "worker/train/step_program.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+#include "worker/comm/runtime.h"
+#include "worker/comm/status_error.h"
+#include "worker/train/agreement.h"
+#include "worker/train/capture_step.h"
+
+namespace legoai::train {
+
+absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel::ResolvedRecipe& resolved, Part part) {
+  graph::Trace trace;
+  const int64_t rank = comm::CurrentRuntime().rank();
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
+    ASSIGN_OR_RETURN(auto result, part == Part::kStep ? CaptureStep(resolved, rank) : CaptureEvaluation(resolved, rank));
+    trace = std::move(result.trace);
+    return absl::OkStatus();
+  }));
+  // A host value, or memory that nobody named, would be that of the capture for ever.
+  if (!trace.warnings.empty()) return absl::UnimplementedError(trace.warnings.front());
+  return std::unique_ptr<StepProgram>(new StepProgram(std::move(trace)));
+}
+
+absl::Status StepProgram::Bind(TrainStep& step, c10::Device device) {
+  ASSIGN_OR_RETURN(executor_, graph::Executor::Create(trace_, device));
+  RETURN_IF_ERROR(step.GatherParameters());
+  for (const NamedTensor& state : step.State()) RETURN_IF_ERROR(executor_->Bind(state.name, state.tensor));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrainStep::Result> StepProgram::Run(bool traced) {
+  RETURN_IF_ERROR(traced ? executor_->RunTraced() : executor_->Run());
+  TrainStep::Result result;
+  ASSIGN_OR_RETURN(result.loss, executor_->Output("loss"));
+  if (trace_.outputs.count("grad_norm") > 0) {
+    ASSIGN_OR_RETURN(result.grad_norm, executor_->Output("grad_norm"));
+  }
+  return result;
+}
+
+absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& resolved, c10::Device device) {
+  StepPrograms programs;
+  if (!resolved.recipe().compile().enable()) return programs;
+  if (!device.is_cpu()) return absl::UnimplementedError("programs run on CPUs only");
+  ASSIGN_OR_RETURN(programs.step, StepProgram::Capture(resolved, StepProgram::Part::kStep));
+  if (resolved.recipe().validation().enable()) {
+    ASSIGN_OR_RETURN(programs.evaluation, StepProgram::Capture(resolved, StepProgram::Part::kEvaluation));
+  }
+  return programs;
+}
+
+absl::StatusOr<StepPrograms> AdoptPrograms(absl::StatusOr<StepPrograms> captured, const v1::CompileSection& section,
+                                           TrainStep& step, c10::Device device, std::string* warning) {
+  if (!section.enable()) return StepPrograms();
+  ASSIGN_OR_RETURN(const std::string fault, AgreeOnFault(std::string(captured.status().message()), device));
+  if (!fault.empty() && section.fall_back_to_eager()) {
+    *warning = absl::StrCat("compile.enable: the step cannot be captured, and is trained as without it: ", fault);
+    return StepPrograms();
+  }
+  if (!fault.empty()) {
+    return FieldError("compile.enable", "true",
+                      absl::StrCat("the step cannot be captured (", fault,
+                                   "): leave it at false, or let compile.fall_back_to_eager train it so"),
+                      absl::StatusCode::kUnimplemented);
+  }
+  for (StepProgram* const program : {captured->step.get(), captured->evaluation.get()}) {
+    if (program == nullptr) continue;
+    ASSIGN_OR_RETURN(const std::string difference, CompareCollectives(program->trace(), device));
+    if (!difference.empty()) return FieldError("compile.enable", "true", difference, absl::StatusCode::kInternal);
+    RETURN_IF_ERROR(program->Bind(step, device));
+  }
+  return captured;
+}
+
+}  // namespace legoai::train

@@ -1,0 +1,65 @@
+// A training step, or an evaluation, as a program: what a trainer runs in place of TrainStep::Run() and Evaluate() when the
+// recipe has compile.enable.
+//
+// The program is the rank's own step, captured without data (capture_step.h). It runs on the tensors of a TrainStep in place, so
+// whatever reads or writes those (checkpoints, exports, the next batch) knows nothing of it, and gives the same bits. Not
+// thread-safe.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/recipe/resolved_recipe.h"
+#include "core/trace/trace.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "worker/graph/executor.h"
+#include "worker/train/train_step.h"
+
+namespace legoai::train {
+
+class StepProgram {
+ public:
+  enum class Part { kStep, kEvaluation };
+
+  // Captures the part for the rank of the current runtime, on which nothing may be in flight; communicates with nobody.
+  // Errors: those of CaptureStep; Unimplemented with what would be frozen into the program.
+  static absl::StatusOr<std::unique_ptr<StepProgram>> Capture(const parallel::ResolvedRecipe& resolved, Part part);
+
+  const graph::Trace& trace() const { return trace_; }
+
+  // Makes ready to run on the state of `step`, which must outlive the program and is of the same recipe and rank. Gathers
+  // parameters that stay whole, so all ranks call it at once.
+  absl::Status Bind(TrainStep& step, c10::Device device);
+
+  // Runs it on the step's current inputs. Of an evaluation the gradient norm is undefined. `traced`: the timeline that listens
+  // has every operator. Errors: those of operators and communication.
+  absl::StatusOr<TrainStep::Result> Run(bool traced = false);
+
+ private:
+  explicit StepProgram(graph::Trace trace) : trace_(std::move(trace)) {}
+
+  const graph::Trace trace_;
+  std::unique_ptr<graph::Executor> executor_;
+};
+
+// Of one rank. None: the step's own code runs. Batches are filled up, so a step has one shape, and so has an evaluation.
+struct StepPrograms {
+  std::unique_ptr<StepProgram> step, evaluation;
+};
+
+// Those that the recipe wants: for evaluations where it has any. Communicates with nobody. Errors: those of Capture;
+// Unimplemented on a device that runs no programs.
+absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& resolved, c10::Device device);
+
+// All ranks call it at once: they have programs that call the same collectives, bound to `step`, or none has. Where a rank could
+// not capture its own, and the recipe lets it fall back, there are none and `warning` says why. Errors, the same on each rank:
+// FieldError of compile.enable; those of communication.
+absl::StatusOr<StepPrograms> AdoptPrograms(absl::StatusOr<StepPrograms> captured, const v1::CompileSection& section,
+                                           TrainStep& step, c10::Device device, std::string* warning);
+
+}  // namespace legoai::train
