@@ -364,7 +364,8 @@ std::string Summarize(const v1::Recipe& recipe) {
   parts.push_back(absl::StrCat("local batch ", recipe.training().local_batch_size(),
                                passes > 1 ? absl::StrCat(" accumulated ", passes, " times") : ""));
   parts.push_back(CheckpointingText(recipe.activation_checkpoint()));
-  parts.push_back(recipe.training().mixed_precision_param() == v1::BFLOAT16 ? "bfloat16" : "float32");
+  const v1::DType precision = recipe.training().mixed_precision_param();
+  parts.push_back(precision == v1::FLOAT16 ? "float16" : precision == v1::BFLOAT16 ? "bfloat16" : "float32");
   return absl::StrJoin(parts, ", ");
 }
 

@@ -162,6 +162,7 @@ class Pruner {
     if (!(sim::PeakFlops(device, precision) > 0)) {
       return Broken{"device_has_precision", absl::StrCat("the device names no peak_flops for ", EnumText(precision))};
     }
+    if (precision == v1::FLOAT16) return std::nullopt;  // only where it is asked for (space.cc)
     const bool asked = request_.has_resume_from() || request_.base().training().mixed_precision_param() == v1::FLOAT32;
     if (asked) {
       if (request_.has_resume_from() || precision == v1::FLOAT32) return std::nullopt;

@@ -57,7 +57,7 @@ TEST(LegalSpaceTest, DropsPrecisionsThatTheDeviceDoesNotName) {
   }
 }
 
-TEST(LegalSpaceTest, Float32IsForThoseWhoAskAndForDevicesThatAreNotFasterInBfloat16) {
+TEST(LegalSpaceTest, Float32AndFloat16AreForThoseWhoAskAndFloat32ForDevicesThatAreNotFasterInBfloat16) {
   const auto precisions = [](const v1::PlanRequest& request) {
     std::set<v1::DType> found;
     const auto space = PruneSpace(request);
@@ -81,6 +81,12 @@ TEST(LegalSpaceTest, Float32IsForThoseWhoAskAndForDevicesThatAreNotFasterInBfloa
   EXPECT_EQ(precisions(based), float32);
   based.add_constraints("training.mixed_precision_param=bfloat16");  // the command line wins over the file
   EXPECT_EQ(precisions(based), bfloat16);
+  const std::set<v1::DType> float16 = {v1::FLOAT16};
+  based.clear_constraints();
+  based.mutable_base()->mutable_training()->set_mixed_precision_param(v1::FLOAT16);
+  EXPECT_EQ(precisions(based), float16);
+  constrained.set_constraints(0, "training.mixed_precision_param=float16");
+  EXPECT_EQ(precisions(constrained), float16);
 
   for (auto& peak : *request.mutable_cluster()->mutable_device()->mutable_peak_flops()) {
     if (peak.dtype() == v1::FLOAT32) peak.set_flops_per_second(1e15);

@@ -121,6 +121,13 @@ void AppendOrders(const v1::PlanRequest& request, const std::vector<Order>& orde
   }
 }
 
+// float16 is what people ask for, never what the planner finds.
+std::vector<v1::DType> Precisions(const v1::PlanRequest& request) {
+  const v1::Recipe& recipe = request.has_resume_from() ? request.resume_from() : request.base();
+  if (recipe.training().mixed_precision_param() == v1::FLOAT16) return {v1::FLOAT16};
+  return {v1::BFLOAT16, v1::FLOAT32};
+}
+
 // Local batch and microbatch of each degree split; shares that do not come out even are left to the legality rules.
 void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& orders, Candidate candidate,
                    std::vector<Candidate>* out) {
@@ -130,7 +137,7 @@ void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& ord
     candidate.local_batch = candidate.pipeline > 1 ? share : size;
     candidate.microbatch = size;
     for (const Checkpointing& checkpointing : kCheckpointings) {
-      for (auto precision : {v1::BFLOAT16, v1::FLOAT32}) {
+      for (const v1::DType precision : Precisions(request)) {
         candidate.checkpointing = checkpointing.mode;
         candidate.keeps_operators = checkpointing.keeps_operators;
         candidate.precision = precision;

@@ -91,6 +91,28 @@ class Checker {
   std::vector<absl::Status> faults_;
 };
 
+constexpr double kMostLossScale = 0x1p127;        // of float32
+constexpr int64_t kMostGrowthInterval = 1 << 24;  // good steps are counted in float32
+
+// float16 and the keys that are its own.
+void CheckLossScale(const v1::Training& t, Checker* check) {
+  constexpr char kOfFloat16[] = "is a key of mixed_precision_param = \"float16\": remove it";
+  const bool scales = t.mixed_precision_param() == v1::FLOAT16;
+  const v1::Training& usual = DefaultRecipe().training();
+  const bool fits = t.initial_loss_scale() >= 1 && t.initial_loss_scale() <= kMostLossScale;
+  check->Real("training.initial_loss_scale", t.initial_loss_scale(), fits, "must lie between 1 and 2^127");
+  check->Whole("training.loss_scale_growth_interval", t.loss_scale_growth_interval(), 1, kMostGrowthInterval);
+  if (!scales && t.initial_loss_scale() != usual.initial_loss_scale()) {
+    check->Fail("training.initial_loss_scale", Tree(t.initial_loss_scale()).dump(), kOfFloat16);
+  }
+  if (!scales && t.loss_scale_growth_interval() != usual.loss_scale_growth_interval()) {
+    check->Fail("training.loss_scale_growth_interval", absl::StrCat(t.loss_scale_growth_interval()), kOfFloat16);
+  }
+  if (scales && t.dtype() == v1::BFLOAT16) {
+    check->Fail("training.dtype", "bfloat16", "cannot go with mixed_precision_param = \"float16\": use \"float32\"");
+  }
+}
+
 // In what numbers are held, computed and summed.
 void CheckPrecision(const v1::Training& t, const v1::OptimizerSection& o, Checker* check) {
   if (t.dtype() == v1::FLOAT16) {
@@ -105,7 +127,8 @@ void CheckPrecision(const v1::Training& t, const v1::OptimizerSection& o, Checke
                 "remove it: training.dtype = \"float32\" holds masters in float32, and mixed_precision_param = \"bfloat16\" the "
                 "parameters beside them; parallelism.zero_stage = 1 keeps both from step to step");
   }
-  check->OneOf("training.mixed_precision_param", EnumText(t.mixed_precision_param()), {"float32", "bfloat16"});
+  check->OneOf("training.mixed_precision_param", EnumText(t.mixed_precision_param()), {"float32", "bfloat16", "float16"});
+  CheckLossScale(t, check);
   if (t.mixed_precision_reduce() == v1::BFLOAT16) {
     check->Fail("training.mixed_precision_reduce", "bfloat16", "is not supported yet: gradients are reduced in float32");
   }

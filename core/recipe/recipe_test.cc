@@ -90,6 +90,12 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
   EXPECT_EQ(Refusal(policy + "selective_ac_policy = \"mlp.* aten::mm odd\""), "accepted");
   EXPECT_EQ(Refusal("[training]\nmixed_precision_reduce = \"bfloat16\""),
             "training.mixed_precision_reduce|bfloat16|is not supported yet: gradients are reduced in float32");
+  EXPECT_EQ(Refusal("[training]\nmixed_precision_param = \"float16\"\ninitial_loss_scale = 1024\nloss_scale_growth_interval = 9"),
+            "accepted");
+  EXPECT_EQ(Refusal("[training]\ninitial_loss_scale = 1024"),
+            "training.initial_loss_scale|1024.0|is a key of mixed_precision_param = \"float16\": remove it");
+  EXPECT_EQ(Refusal("[training]\nmixed_precision_param = \"float16\"\ndtype = \"bfloat16\""),
+            "training.dtype|bfloat16|cannot go with mixed_precision_param = \"float16\": use \"float32\"");
   EXPECT_EQ(Refusal("[training]\ndtype = \"float16\""),
             "training.dtype|float16|would lose small updates: use \"bfloat16\", or \"float32\"");
   EXPECT_EQ(Refusal("[optimizer]\nstochastic_rounding = true"),
@@ -154,7 +160,13 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"training", "max_norm", "-0.5", "0"},
            {"training", "max_norm", "nan", "1"},
            {"training", "steps", "0", "1"},
-           {"training", "mixed_precision_param", "\"float16\"", "\"float32\""},
+           {"training", "mixed_precision_param", "\"float64\"", "\"float16\""},
+           {"training", "initial_loss_scale", "0.5", "65536"},
+           {"training", "initial_loss_scale", "1e39", "65536"},
+           {"training", "initial_loss_scale", "1024", "65536"},
+           {"training", "loss_scale_growth_interval", "0", "2000"},
+           {"training", "loss_scale_growth_interval", "20000000", "2000"},
+           {"training", "loss_scale_growth_interval", "100", "2000"},
            {"training", "dtype", "\"float16\"", "\"bfloat16\""},
            {"optimizer", "stochastic_rounding", "true", "false"},
            {"optimizer", "master_weights", "true", "false"},

@@ -16,6 +16,11 @@ const Geometry* Input(const InstructionView& op, int place) {
   return value == nullptr ? nullptr : &op.GeometryOf(*value);
 }
 
+// Float16 is computed by LibTorch's own loops: oneDNN's kernels for it need AVX512_FP16, which comm::UseKnownCpuKernels turns off.
+bool OneDnnComputes(const Geometry& geometry, const WorkspaceContext& context) {
+  return geometry.dtype == v1::BFLOAT16 && context.onednn_bfloat16;
+}
+
 bool IsReduced(const Geometry& geometry) { return geometry.dtype == v1::BFLOAT16 || geometry.dtype == v1::FLOAT16; }
 
 // Rows of a query block of LibTorch's flash attention on CPU.
@@ -51,12 +56,11 @@ int64_t OneDnnBlocks(int64_t m, int64_t n, int64_t k, bool transposed_left) {
 // that oneDNN does not compute take none (PyTorch 2.11, ATen/native/CPUBlas.cpp: gemm falls back to loops over the operands as
 // they lie).
 int64_t CpuMatmul(const InstructionView& op, const WorkspaceContext& context) {
-  if (!context.onednn_bfloat16) return 0;
   const Geometry *a = nullptr, *b = nullptr;
   for (int i = 0; i < op.argument_count(); ++i) {
     if (const Geometry* next = Input(op, i)) a = b, b = next;
   }
-  if (a == nullptr || !IsReduced(*a) || a->sizes.size() < 2 || b->sizes.size() < 2) return 0;
+  if (a == nullptr || !OneDnnComputes(*a, context) || a->sizes.size() < 2 || b->sizes.size() < 2) return 0;
   size_t rank = a->sizes.size();
   return OneDnnBlocks(a->sizes[rank - 2], b->sizes.back(), a->sizes[rank - 1], a->strides[rank - 1] != 1);
 }
@@ -70,7 +74,7 @@ int64_t CpuFlashBackward(const Geometry& q, int64_t queries, int64_t keys, const
   if (!IsReduced(q)) return bytes;
   bytes += context.threads * 2 * rows * columns * graph::ElementBytes(q.dtype);
   // Products of fewer rows take another path, without blocks.
-  if (!context.onednn_bfloat16 || rows < 32) return bytes;
+  if (!OneDnnComputes(q, context) || rows < 32) return bytes;
   const int64_t dim = q.sizes[3];
   return bytes + context.threads * std::max(OneDnnBlocks(columns, dim, rows, true), OneDnnBlocks(rows, dim, columns, false));
 }

@@ -67,9 +67,9 @@ int64_t Predict(const std::string& name, const std::vector<c10::IValue>& argumen
 
 // Those for which there are rules on this CPU.
 std::vector<at::ScalarType> Types() {
-  if (comm::CpuKernelsAreKnownForBfloat16()) return {at::kFloat, at::kBFloat16};
+  if (comm::CpuKernelsAreKnownForBfloat16()) return {at::kFloat, at::kHalf, at::kBFloat16};
   std::cerr << "this CPU has AVX-512 without AVX512_BF16: no rule for bfloat16 is checked\n";
-  return {at::kFloat};
+  return {at::kFloat, at::kHalf};
 }
 
 class WorkspaceTest : public testing::Test {

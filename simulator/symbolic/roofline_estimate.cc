@@ -81,7 +81,7 @@ class StageEstimate {
   int64_t microbatches() const { return s_.microbatches; }
 
  private:
-  v1::DType dtype() const { return s_.param_bytes == 2 ? v1::BFLOAT16 : v1::FLOAT32; }
+  v1::DType dtype() const { return resolved_.recipe().training().mixed_precision_param(); }
 
   double Seconds(const OpFacts& facts) {
     auto seconds = models_.compute.Seconds(facts);

@@ -14,8 +14,8 @@ inline DropoutRuns CheckDropoutArguments(const at::Tensor& x, const at::Tensor& 
                                          double p, int64_t first, at::IntArrayRef runs) {
   TORCH_CHECK(x.dim() >= 1 && samples.dim() == 1 && samples.size(0) == x.size(0), "dropout: ", samples.sizes(), " samples for x ",
               x.sizes());
-  TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16, "dropout: dtype ", x.scalar_type(),
-              "; use float32 or bfloat16");
+  TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf,
+              "dropout: dtype ", x.scalar_type(), "; use float32, bfloat16 or float16");
   TORCH_CHECK(rng.scalar_type() == at::kLong && rng.numel() == 2 && samples.scalar_type() == at::kLong,
               "dropout: rng must be int64 [2] and samples int64");
   TORCH_CHECK(rng.device() == x.device() && samples.device() == x.device(), "dropout: rng is on ", rng.device(), ", samples on ",

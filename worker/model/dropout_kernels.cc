@@ -66,6 +66,8 @@ at::Tensor DropoutCpu(const at::Tensor& x, const at::Tensor& rng, const at::Tens
   at::Tensor out = at::empty_like(x);
   if (x.scalar_type() == at::kFloat) {
     Run<float>(x, rng, samples, site, p, positions, out);
+  } else if (x.scalar_type() == at::kHalf) {
+    Run<at::Half>(x, rng, samples, site, p, positions, out);
   } else {
     Run<at::BFloat16>(x, rng, samples, site, p, positions, out);
   }

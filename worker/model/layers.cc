@@ -102,8 +102,12 @@ Embedding::Embedding(int64_t rows, int64_t dim, InitRule init, double scale)
 at::Tensor Embedding::Forward(const at::Tensor& input) {
   const at::Tensor found = at::embedding(weight_->value, input);
   if (scale_ == 1) return found;
-  const bool is_rounded = found.scalar_type() == at::kBFloat16;
-  return at::mul(found, is_rounded ? static_cast<double>(static_cast<at::BFloat16>(static_cast<float>(scale_))) : scale_);
+  const float scale = static_cast<float>(scale_);
+  switch (found.scalar_type()) {
+    case at::kBFloat16: return at::mul(found, static_cast<double>(static_cast<at::BFloat16>(scale)));
+    case at::kHalf: return at::mul(found, static_cast<double>(static_cast<at::Half>(scale)));
+    default: return at::mul(found, scale_);
+  }
 }
 
 Linear::Linear(int64_t in, int64_t out, bool bias, InitRule init) : weight_(AddParameter("weight", {out, in}, init)) {

@@ -59,7 +59,7 @@ TEST_F(OpsCudaTest, StochasticRoundingEqualsTheCpusBitByBit) {
 TEST_F(OpsCudaTest, DropoutEqualsTheCpusBitByBit) {
   const at::Tensor rng = at::arange(5, 7, at::kLong),
                    samples = at::arange((int64_t{1} << 32) - 2, (int64_t{1} << 32) + 2, at::kLong);
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const int64_t size : {1, 5, 300, 70001}) {
       const at::Tensor x = at::randn({4, size}).to(dtype);
       const at::Tensor cuda = DropoutFunction(x.cuda(), rng.cuda(), samples.cuda(), 9, 0.1);

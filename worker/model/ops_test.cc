@@ -37,7 +37,7 @@ at::Tensor RmsNormOracle(const at::Tensor& x, const at::Tensor& weight, double e
 }
 
 TEST_F(OpsTest, RmsNormEqualsItsDefinitionAndGradient) {
-  for (auto [dtype, tolerance] : {std::pair{at::kFloat, 2e-6}, std::pair{at::kBFloat16, 1e-2}}) {
+  for (auto [dtype, tolerance] : {std::pair{at::kFloat, 2e-6}, std::pair{at::kBFloat16, 1e-2}, std::pair{at::kHalf, 2e-3}}) {
     for (int64_t dim : {1, 15, 16, 37, 256, 1030}) {
       at::Tensor x = Random({3, 5, dim}, dtype).set_requires_grad(true), w = Random({dim}, dtype).set_requires_grad(true);
       at::Tensor grad = Random({3, 5, dim}, dtype);
@@ -279,6 +279,7 @@ void ExpectDropoutOfAGpusThreads(at::ScalarType dtype) {
 TEST_F(OpsTest, DropoutOfAGpusThreadsEqualsTheCpus) {
   ExpectDropoutOfAGpusThreads<float>(at::kFloat);
   ExpectDropoutOfAGpusThreads<at::BFloat16>(at::kBFloat16);
+  ExpectDropoutOfAGpusThreads<at::Half>(at::kHalf);
 }
 
 TEST_F(OpsTest, DropoutRefusesWhatItCannotDo) {

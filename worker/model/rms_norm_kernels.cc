@@ -84,8 +84,8 @@ void WeightGradientColumns(const T* grad, const T* x, const float* rstd, T* out,
 void CheckArguments(const at::Tensor& x, const at::Tensor& weight) {
   TORCH_CHECK(x.dim() >= 1 && weight.dim() == 1 && x.size(-1) == weight.size(0), "rms_norm: weight ", weight.sizes(),
               " does not fit x ", x.sizes());
-  TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16, "rms_norm: dtype ", x.scalar_type(),
-              "; use float32 or bfloat16");
+  TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf,
+              "rms_norm: dtype ", x.scalar_type(), "; use float32, bfloat16 or float16");
   TORCH_CHECK(x.scalar_type() == weight.scalar_type(), "rms_norm: x is ", x.scalar_type(), ", weight ", weight.scalar_type());
   TORCH_CHECK(x.is_contiguous() && weight.is_contiguous(), "rms_norm: arguments must be contiguous");
 }
@@ -134,6 +134,8 @@ TwoTensors RmsNormCpu(const at::Tensor& x, const at::Tensor& weight, double eps)
   auto [out, rstd] = RmsNormMeta(x, weight, eps);
   if (x.scalar_type() == at::kFloat) {
     RunForward<float>(x, weight, out, rstd, static_cast<float>(eps));
+  } else if (x.scalar_type() == at::kHalf) {
+    RunForward<at::Half>(x, weight, out, rstd, static_cast<float>(eps));
   } else {
     RunForward<at::BFloat16>(x, weight, out, rstd, static_cast<float>(eps));
   }
@@ -144,6 +146,8 @@ TwoTensors RmsNormBackwardCpu(const at::Tensor& grad, const at::Tensor& x, const
   auto [grad_x, grad_weight] = RmsNormBackwardMeta(grad, x, weight, rstd);
   if (x.scalar_type() == at::kFloat) {
     RunBackward<float>(grad, x, weight, rstd, grad_x, grad_weight);
+  } else if (x.scalar_type() == at::kHalf) {
+    RunBackward<at::Half>(grad, x, weight, rstd, grad_x, grad_weight);
   } else {
     RunBackward<at::BFloat16>(grad, x, weight, rstd, grad_x, grad_weight);
   }

@@ -18,11 +18,16 @@
 namespace legoai::parallel {
 namespace {
 
-absl::StatusOr<c10::ScalarType> TypeOf(const char* field, v1::DType dtype) {
+absl::StatusOr<c10::ScalarType> TypeOf(const char* field, v1::DType dtype, bool or_half = false) {
   switch (dtype) {
     case v1::FLOAT32: return c10::ScalarType::Float;
     case v1::BFLOAT16: return c10::ScalarType::BFloat16;
-    default: return FieldError(field, v1::DType_Name(dtype), "choose float32 or bfloat16");
+    case v1::FLOAT16:
+      if (or_half) return c10::ScalarType::Half;
+      [[fallthrough]];
+    default:
+      return FieldError(field, v1::DType_Name(dtype),
+                        or_half ? "choose float32, bfloat16 or float16" : "choose float32 or bfloat16");
   }
 }
 
@@ -51,7 +56,8 @@ void Initialize(model::Parameter& p, uint64_t seed) {
 
 absl::StatusOr<Precision> PrecisionOf(const v1::Training& training) {
   ASSIGN_OR_RETURN(auto param, TypeOf("training.mixed_precision_param",
-                                      training.has_mixed_precision_param() ? training.mixed_precision_param() : v1::BFLOAT16));
+                                      training.has_mixed_precision_param() ? training.mixed_precision_param() : v1::BFLOAT16,
+                                      /*or_half=*/true));
   ASSIGN_OR_RETURN(auto reduce, TypeOf("training.mixed_precision_reduce",
                                        training.has_mixed_precision_reduce() ? training.mixed_precision_reduce() : v1::FLOAT32));
   ASSIGN_OR_RETURN(auto master, TypeOf("training.dtype", training.has_dtype() ? training.dtype() : v1::FLOAT32));

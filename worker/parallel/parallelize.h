@@ -27,7 +27,7 @@ struct ParallelizedModel {
 absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const ResolvedRecipe& resolved);
 
 // From training.mixed_precision_param, mixed_precision_reduce and dtype; an unset field takes its default. Errors:
-// InvalidArgument, by field, for a type other than float32 and bfloat16.
+// InvalidArgument, by field, for a type other than float32, bfloat16 and, of mixed_precision_param, float16.
 absl::StatusOr<Precision> PrecisionOf(const v1::Training& training);
 
 // Gives parameters and buffers their memory, this rank's parts only: the weights are a function of seed, name and global

@@ -161,10 +161,11 @@ TEST(MixedPrecision, FollowsTheRecipe) {
   v1::Training training = Types(v1::BFLOAT16, v1::FLOAT32);
   training.set_dtype(v1::BFLOAT16);
   EXPECT_EQ(PrecisionOf(training)->master, at::kBFloat16);
+  EXPECT_EQ(PrecisionOf(Types(v1::FLOAT16, v1::FLOAT32))->param, at::kHalf);
 }
 
 TEST(MixedPrecision, RefusesOtherTypesByField) {
-  const auto param = GetFieldViolation(PrecisionOf(Types(v1::FLOAT16, v1::FLOAT32)).status());
+  const auto param = GetFieldViolation(PrecisionOf(Types(v1::INT8, v1::FLOAT32)).status());
   ASSERT_TRUE(param.has_value());
   EXPECT_EQ(param->field(), "training.mixed_precision_param");
   const auto reduce = GetFieldViolation(PrecisionOf(Types(v1::FLOAT32, v1::INT8)).status());

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/lerp.h>
 #include <ATen/ops/rsub.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <cmath>
@@ -41,20 +42,23 @@ Muon::Muon(std::vector<model::Parameter*> parameters, const std::set<const model
   }
 }
 
-// The buffer's new value, or with Nesterov's momentum what is between it and the gradient.
-at::Tensor Muon::MomentumOf(const Matrix& matrix, const Rounding& rounding) const {
+// The buffer's new value, or with Nesterov's momentum what is between it and the gradient. In a step that is skipped the buffer
+// stands for the gradient, so that it stays as it is.
+at::Tensor Muon::MomentumOf(const Matrix& matrix, const UpdateFacts& facts) const {
   const double momentum = parallel::MomentumOf(section());
-  const at::Tensor &gradient = matrix.master.parameter->grad, buffer = Widened(matrix.momentum_buffer.tensor);
+  const at::Tensor buffer = Widened(matrix.momentum_buffer.tensor);
+  at::Tensor gradient = matrix.master.parameter->grad;
+  if (facts.skip.defined()) gradient = at::where(facts.skip.to(at::kBool), buffer, gradient);
   buffer.lerp_(gradient, 1 - momentum);
-  rounding.Store(matrix.momentum_buffer, buffer);
+  facts.rounding.Store(matrix.momentum_buffer, buffer);
   return parallel::NesterovOf(section()) ? at::lerp(gradient, buffer, momentum) : buffer;
 }
 
 // `rate`: the learning rate of matrices; `kept`: what weight decay leaves; both fp32 [].
 void Muon::UpdateTogether(const Kind& kind, std::span<const Matrix> matrices, const at::Tensor& rate, const at::Tensor& kept,
-                          const Rounding& rounding) const {
+                          const UpdateFacts& facts) const {
   std::vector<at::Tensor> updates;
-  for (const Matrix& matrix : matrices) updates.push_back(MomentumOf(matrix, rounding).to(at::kBFloat16));
+  for (const Matrix& matrix : matrices) updates.push_back(MomentumOf(matrix, facts).to(at::kBFloat16));
   updates = Orthogonalize(std::move(updates), kind.cuts, section().muon_ns_steps());
   for (size_t i = 0; i < matrices.size(); ++i) {
     const HeldTensor& held = matrices[i].master;
@@ -62,21 +66,22 @@ void Muon::UpdateTogether(const Kind& kind, std::span<const Matrix> matrices, co
     const at::Tensor master = Widened(held.tensor);
     if (section().weight_decay() > 0) master.mul_(kept);
     master.addcmul_(updates[i].to(at::kFloat), rate, -kind.rate_factor);
-    rounding.Store(held, master);
+    facts.rounding.Store(held, master);
   }
 }
 
-void Muon::UpdateParameters(const at::Tensor& learning_rate, const Rounding& rounding) {
-  const at::Tensor rate = learning_rate * (parallel::MuonLrOf(section()) / section().lr());
+void Muon::UpdateParameters(const UpdateFacts& facts) {
+  at::Tensor rate = facts.learning_rate * (parallel::MuonLrOf(section()) / section().lr());
+  if (facts.skip.defined()) rate = rate * at::rsub(facts.skip, 1);
   const at::Tensor kept = at::rsub(rate * section().weight_decay(), 1);
   for (const Kind& kind : kinds_) {
     const size_t at_once = MatricesAtOnce(kind.cuts);
     const std::span<const Matrix> all(kind.matrices);
     for (size_t i = 0; i < all.size(); i += at_once) {
-      UpdateTogether(kind, all.subspan(i, std::min(at_once, all.size() - i)), rate, kept, rounding);
+      UpdateTogether(kind, all.subspan(i, std::min(at_once, all.size() - i)), rate, kept, facts);
     }
   }
-  UpdateByAdam(others_, section(), learning_rate, step(), rounding);
+  UpdateByAdam(others_, section(), step(), facts);
 }
 
 }  // namespace legoai::train

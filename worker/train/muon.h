@@ -34,10 +34,10 @@ class Muon final : public Optimizer {
     std::vector<Matrix> matrices;
   };
 
-  void UpdateParameters(const at::Tensor& learning_rate, const Rounding& rounding) override;
-  at::Tensor MomentumOf(const Matrix& matrix, const Rounding& rounding) const;
+  void UpdateParameters(const UpdateFacts& facts) override;
+  at::Tensor MomentumOf(const Matrix& matrix, const UpdateFacts& facts) const;
   void UpdateTogether(const Kind& kind, std::span<const Matrix> matrices, const at::Tensor& rate, const at::Tensor& kept,
-                      const Rounding& rounding) const;
+                      const UpdateFacts& facts) const;
 
   std::vector<Kind> kinds_;
   FusedGroup others_;

@@ -8,10 +8,12 @@
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/reciprocal.h>
+#include <ATen/ops/rsub.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <array>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -33,6 +35,8 @@ at::Tensor SquaredNorm(const std::vector<at::Tensor>& gradients, c10::Device dev
   return at::stack(at::_foreach_norm(gradients, 2)).square().sum();
 }
 
+std::optional<at::Tensor> IfDefined(const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; }
+
 class Adam final : public Optimizer {
  public:
   Adam(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section)
@@ -44,9 +48,7 @@ class Adam final : public Optimizer {
   }
 
  private:
-  void UpdateParameters(const at::Tensor& learning_rate, const Rounding& rounding) override {
-    UpdateByAdam(group_, section(), learning_rate, step(), rounding);
-  }
+  void UpdateParameters(const UpdateFacts& facts) override { UpdateByAdam(group_, section(), step(), facts); }
 
   FusedGroup group_;
 };
@@ -64,14 +66,14 @@ class Sgd final : public Optimizer {
   }
 
  private:
-  void UpdateParameters(const at::Tensor& learning_rate, const Rounding& rounding) override {
+  void UpdateParameters(const UpdateFacts& facts) override {
     const auto update = [&](const auto& masters, const auto& gradients, const auto& state) {
       at::_ops::_fused_sgd__tensor_lr::call(masters, gradients, state.empty() ? FusedGroup::Tensors() : state[0],
-                                            section().weight_decay(), parallel::MomentumOf(section()), learning_rate,
+                                            section().weight_decay(), parallel::MomentumOf(section()), facts.learning_rate,
                                             /*dampening=*/0, parallel::NesterovOf(section()), /*maximize=*/false,
-                                            /*is_first_step=*/false, std::nullopt, std::nullopt);
+                                            /*is_first_step=*/false, /*grad_scale=*/std::nullopt, IfDefined(facts.skip));
     };
-    group_.Update(update, rounding);
+    group_.Update(update, facts.rounding);
   }
 
   FusedGroup group_;
@@ -129,9 +131,30 @@ void Optimizer::Clip(const at::Tensor& norm, double max_norm) {
   at::_foreach_mul_(gradients, factor);
 }
 
-void Optimizer::Update(const at::Tensor& learning_rate, const at::Tensor& rng) {
-  step_.add_(1);
-  UpdateParameters(learning_rate, Rounding(section_.stochastic_rounding(), rng));
+void Optimizer::Unscale() {
+  std::vector<at::Tensor> gradients;
+  for (const model::Parameter* parameter : parameters_) gradients.push_back(parameter->grad);
+  at::_foreach_mul_(gradients, at::reciprocal(loss_scale_->scale()));
+}
+
+void Optimizer::Update(const at::Tensor& learning_rate, const at::Tensor& rng, const at::Tensor& norm) {
+  UpdateFacts facts{learning_rate, Rounding(section_.stochastic_rounding(), rng), {}};
+  if (loss_scale_ == nullptr) {
+    step_.add_(1);
+    return UpdateParameters(facts);
+  }
+  facts.skip = LossScale::IsBad(norm);
+  step_.add_(at::rsub(facts.skip, 1));
+  UpdateParameters(facts);
+  loss_scale_->Update(facts.skip);
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Optimizer::Counters() const {
+  std::vector<std::pair<std::string, at::Tensor>> counters = {{"optimizer.step", step_}};
+  if (loss_scale_ == nullptr) return counters;
+  counters.emplace_back("optimizer.loss_scale", loss_scale_->scale());
+  counters.emplace_back("optimizer.loss_scale_good_steps", loss_scale_->good_steps());
+  return counters;
 }
 
 void FusedGroup::Add(model::Parameter* parameter, std::vector<HeldTensor> state) {
@@ -159,15 +182,15 @@ void FusedGroup::Update(const Operator& update, const Rounding& rounding) const 
   }
 }
 
-void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, const at::Tensor& learning_rate,
-                  const at::Tensor& step, const Rounding& rounding) {
+void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, const at::Tensor& step, const UpdateFacts& facts) {
   const auto update = section.name() == "Adam" ? at::_ops::_fused_adam__tensor_lr::call : at::_ops::_fused_adamw__tensor_lr::call;
   const auto fused = [&](const auto& masters, const auto& gradients, const auto& state) {
     const std::vector<at::Tensor> steps(masters.size(), step);
-    update(masters, gradients, state[0], state[1], {}, steps, learning_rate, section.beta1(), section.beta2(),
-           section.weight_decay(), section.eps(), /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
+    update(masters, gradients, state[0], state[1], {}, steps, facts.learning_rate, section.beta1(), section.beta2(),
+           section.weight_decay(), section.eps(), /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/std::nullopt,
+           IfDefined(facts.skip));
   };
-  group.Update(fused, rounding);
+  group.Update(fused, facts.rounding);
 }
 
 std::set<const model::Parameter*> HiddenMatrices(model::LanguageModel& model) {

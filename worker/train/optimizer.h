@@ -12,15 +12,24 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/comm/runtime.h"
 #include "worker/model/language_model.h"
 #include "worker/model/module.h"
+#include "worker/train/loss_scale.h"
 #include "worker/train/rounding.h"
 
 namespace legoai::train {
+
+// What one update depends on besides the gradients.
+struct UpdateFacts {
+  at::Tensor learning_rate;  // fp32 []
+  Rounding rounding;
+  at::Tensor skip;  // fp32 []: 1 changes nothing, 0 updates; undefined: updates
+};
 
 class Optimizer {
  public:
@@ -32,12 +41,19 @@ class Optimizer {
   at::Tensor GradientNorm(comm::Runtime& runtime) const;
   // Scales gradients so that their norm is at most max_norm. Reads no host value: the factor is clamped to 1.
   void Clip(const at::Tensor& norm, double max_norm);
-  // Parameter::grad -> Parameter::master. `learning_rate`: fp32 []; `rng`: int64 [2], seed and step.
-  void Update(const at::Tensor& learning_rate, const at::Tensor& rng);
+  // From now on gradients are those of a scaled loss: call Unscale() before anything else that is done to them.
+  void SetLossScale(std::unique_ptr<LossScale> loss_scale) { loss_scale_ = std::move(loss_scale); }
+  const LossScale* loss_scale() const { return loss_scale_.get(); }  // null: the loss is not scaled
+  void Unscale();
+  // Parameter::grad -> Parameter::master. `learning_rate`: fp32 []; `rng`: int64 [2], seed and step; `norm`: GradientNorm(), which
+  // is only read if the loss is scaled: if it is not finite, nothing changes but the scale.
+  void Update(const at::Tensor& learning_rate, const at::Tensor& rng, const at::Tensor& norm);
 
   const std::vector<model::Parameter*>& parameters() const { return parameters_; }
   const std::vector<HeldTensor>& state() const { return state_; }  // what it keeps from step to step
   const at::Tensor& step() const { return step_; }  // updates so far, fp32 []
+  // Its state that belongs to no parameter, by checkpoint name ("optimizer.step"): fp32 [] each.
+  std::vector<std::pair<std::string, at::Tensor>> Counters() const;
 
  protected:
   // `parameters` are not owned; there is at least one.
@@ -45,12 +61,13 @@ class Optimizer {
   const v1::OptimizerSection& section() const { return section_; }
   // Zeros of the parameter's shape, which state() names.
   HeldTensor AddState(const char* name, model::Parameter* parameter);
-  virtual void UpdateParameters(const at::Tensor& learning_rate, const Rounding& rounding) = 0;
+  virtual void UpdateParameters(const UpdateFacts& facts) = 0;
 
  private:
   const v1::OptimizerSection section_;
   std::vector<model::Parameter*> parameters_;
   std::vector<HeldTensor> state_;
+  std::unique_ptr<LossScale> loss_scale_;
   at::Tensor step_;
 };
 
@@ -72,8 +89,7 @@ class FusedGroup {
 };
 
 // By AdamW, or Adam if that is the section's name; the state is exp_avg and exp_avg_sq. `step` counts this update.
-void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, const at::Tensor& learning_rate,
-                  const at::Tensor& step, const Rounding& rounding);
+void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, const at::Tensor& step, const UpdateFacts& facts);
 
 // The matrices inside blocks: what Muon is for, neither embeddings nor the head.
 std::set<const model::Parameter*> HiddenMatrices(model::LanguageModel& model);

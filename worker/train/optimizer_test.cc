@@ -79,7 +79,7 @@ TEST_P(AdamTest, IsTheFormulaWithClippingByTheGlobalNorm) {
       optimizer->Clip(norm, kMaxNorm);
       const double factor = std::min(1.0, kMaxNorm / (std::sqrt(squares) + 1e-6));
       EXPECT_EQ(factor < 1, step != 3);
-      optimizer->Update(at::full({}, kLearningRate), at::zeros({2}, at::kLong));
+      optimizer->Update(at::full({}, kLearningRate), at::zeros({2}, at::kLong), {});
       for (size_t i = 0; i < reference.size(); ++i) reference[i].Update(gradients[i] * factor, step, section);
     }
     size_t i = 0;
@@ -188,7 +188,7 @@ TEST_P(RecordedTest, UpdatesAsTorchOptim) {
       for (size_t i = 0; i < raw.size(); ++i) {
         raw[i]->grad = ToTensor(recorded.shapes[i], recorded.gradients.at({step, i})).to(held_in).to(at::kFloat);
       }
-      optimizer->Update(at::full({}, 0.1), at::zeros({2}, at::kLong));
+      optimizer->Update(at::full({}, 0.1), at::zeros({2}, at::kLong), {});
       for (size_t i = 0; i < raw.size(); ++i) {
         const auto& expected = recorded.values.at({step, i});
         for (size_t k = 0; k < expected.size(); ++k) {
@@ -258,7 +258,7 @@ TEST_P(RoundingTest, StochasticUpdatesAreRightInTheMeanWhereNearestOnesVanish) {
       const auto optimizer = MakeOptimizer({parameter.get()}, {}, RoundedSection(GetParam(), stochastic));
       for (int step = 1; step <= kSteps; ++step) {
         parameter->grad = at::ones({kElements});
-        optimizer->Update(at::full({}, 1e-4), RngOf(7, step));
+        optimizer->Update(at::full({}, 1e-4), RngOf(7, step), {});
       }
       const at::Tensor moved = 1 - parameter->master.to(at::kDouble);
       if (!stochastic) {
@@ -290,7 +290,7 @@ TEST(RoundingOfState, SecondMomentsDecay) {
       second.fill_(1);
       for (int step = 1; step <= kSteps; ++step) {
         parameter->grad = at::zeros({kElements});
-        optimizer->Update(at::zeros({}), RngOf(3, step));
+        optimizer->Update(at::zeros({}), RngOf(3, step), {});
       }
       const double mean = second.to(at::kDouble).mean().item<double>(), exact = std::pow(0.999, kSteps);
       if (stochastic) {
@@ -317,7 +317,7 @@ TEST(RoundingOfParts, EqualsThatOfTheWhole) {
         for (int step = 1; step <= 5; ++step) {
           const at::Tensor whole = at::arange(kRows * kColumns, at::kFloat).view({kRows, kColumns}) * step * 0.01;
           parameter->grad = whole.narrow(0, row, rows).narrow(1, column, columns).contiguous();
-          optimizer->Update(at::full({}, 1e-2), RngOf(5, step));
+          optimizer->Update(at::full({}, 1e-2), RngOf(5, step), {});
         }
         return std::pair(parameter->master, optimizer->state().back().tensor);
       };

@@ -37,6 +37,7 @@ struct TrainStep::Impl {
     const auto timed = comm::TimelineScope::Phase(graph::Phase::kBackward);
     parallelized.data_parallel->FinishBackward();
     SumTiedGradients();
+    if (optimizer->loss_scale() != nullptr) optimizer->Unscale();
     return SumOverRanks(std::move(loss));
   }
 
@@ -62,7 +63,7 @@ struct TrainStep::Impl {
     graph::PhaseScope phase(graph::Phase::kOptimizer);
     at::Tensor norm = optimizer->GradientNorm(runtime);
     if (recipe.training().max_norm() > 0) optimizer->Clip(norm, recipe.training().max_norm());
-    optimizer->Update(inputs.learning_rate, inputs.rng);
+    optimizer->Update(inputs.learning_rate, inputs.rng, norm);
     parallelized.data_parallel->GatherUpdated();
     return norm;
   }
@@ -95,6 +96,7 @@ struct TrainStep::Impl {
     options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / (resolved.mesh().cp * resolved.mesh().tp),
                                 parallelized.model->config().hidden_size()};
     options.activation = at::TensorOptions().device(device).dtype(parallelized.precision.param);
+    if (optimizer->loss_scale() != nullptr) options.loss_scale = optimizer->loss_scale()->scale();
     parallel::DataParallel* data_parallel = parallelized.data_parallel.get();
     parallel::StageHooks hooks;
     hooks.before_backward = [=](size_t chunk, bool last, auto part) { data_parallel->BeginBackward(last, chunk, part); };
@@ -110,6 +112,9 @@ struct TrainStep::Impl {
     c10::NoGradGuard no_grad;
     model::LanguageModel& layers = *parallelized.model;
     optimizer = MakeOptimizer(layers.Parameters(), HiddenMatrices(layers), recipe.optimizer());
+    if (parallelized.precision.param == at::kHalf) {
+      optimizer->SetLossScale(std::make_unique<LossScale>(recipe.training(), device));
+    }
     MakeInputs(resolved, device);
     MakeRunner(resolved, device);
     return absl::OkStatus();
@@ -125,7 +130,7 @@ struct TrainStep::Impl {
     for (const HeldTensor& kept : optimizer->state()) {
       add(kept.parameter->name() + "." + kept.name, kept.tensor, graph::Category::kOptimizerState);
     }
-    add("optimizer.step", optimizer->step(), graph::Category::kOptimizerState);
+    for (auto& [name, tensor] : optimizer->Counters()) add(name, tensor, graph::Category::kOptimizerState);
     add("input.tokens", inputs.tokens, graph::Category::kInput);
     add("input.targets", inputs.targets, graph::Category::kInput);
     add("input.samples", inputs.samples, graph::Category::kInput);

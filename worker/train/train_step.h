@@ -54,7 +54,8 @@ class TrainStep {
   // before binding State() to an executor or recording a step, so that the state is as before any later step.
   absl::Status GatherParameters();
   // Forward, backward, reduction, clipping, update. Returns the mean loss over the global batch in nats per token, fp32 [], the
-  // same on every rank, and the gradient norm before clipping, fp32 [].
+  // same on every rank, and the gradient norm before clipping, fp32 []. If the loss is scaled (loss_scale.h) and the norm is not
+  // finite, the update was skipped.
   struct Result {
     at::Tensor loss, grad_norm;
   };

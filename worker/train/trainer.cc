@@ -31,14 +31,15 @@ namespace {
 using StopRequest = launch::TrainerLink::StopRequest;
 
 // Tags of TensorBoard.
-std::vector<std::pair<std::string, double>> Scalars(const v1::StepMetrics& metrics) {
+std::vector<std::pair<std::string, double>> Scalars(const v1::StepMetrics& metrics, const LossScale* loss_scale) {
   std::vector<std::pair<std::string, double>> scalars = {{"loss/train", metrics.loss()},
-                                                         {"optimizer/grad_norm", metrics.grad_norm()},
                                                          {"optimizer/learning_rate", metrics.learning_rate()},
                                                          {"time/step_seconds", metrics.step_seconds()},
                                                          {"time/data_seconds", metrics.data_seconds()},
                                                          {"time/tokens_per_second", metrics.tokens_per_second()},
                                                          {"memory/peak_bytes", static_cast<double>(metrics.peak_memory_bytes())}};
+  if (metrics.has_grad_norm()) scalars.emplace_back("optimizer/grad_norm", metrics.grad_norm());
+  if (loss_scale != nullptr) scalars.emplace_back("optimizer/loss_scale", loss_scale->scale().item<float>());
   if (metrics.has_mfu()) scalars.emplace_back("time/mfu", metrics.mfu());
   if (metrics.has_hfu()) scalars.emplace_back("time/hfu", metrics.hfu());
   for (const v1::RankMetrics& row : metrics.ranks()) {  // rank 0's own
@@ -264,14 +265,25 @@ absl::Status Trainer::WriteTrace(int64_t step, const graph::Trace& trace, const 
 }
 
 // The loss is the same on every rank, so all stop in the same step, and the last checkpoint is from before.
-absl::Status Trainer::CheckFinite() const {
+absl::Status Trainer::CheckFinite() {
   if (std::isfinite(loss_) && std::isfinite(grad_norm_)) return absl::OkStatus();
+  if (const LossScale* scale = train_step_->optimizer().loss_scale()) return CheckScaled(*scale);
   return FieldError(
       "optimizer.lr", absl::StrCat(recipe_.optimizer().lr()),
       absl::StrCat("in step ", step_, " the loss is ", loss_, " and the gradient norm ", grad_norm_,
                    ": go on from the last checkpoint with a longer lr_scheduler.warmup_steps or a lower training.max_norm, "
                    "or begin anew (--fresh) with a lower learning rate"),
       absl::StatusCode::kOutOfRange);
+}
+
+// Of a step that all ranks skipped.
+absl::Status Trainer::CheckScaled(const LossScale& loss_scale) {
+  const double scale = loss_scale.scale().item<float>();
+  ++skipped_;
+  const std::string text = absl::StrCat("step ", step_, " is skipped, since its gradient norm is ", grad_norm_,
+                                        ": the loss scale is halved to ", scale, " (skipped so far: ", skipped_, ")");
+  if (start_.rank() == 0) RETURN_IF_ERROR(link_.SendLog("warning", text));
+  return CheckSkippedStep(loss_, scale, step_);
 }
 
 // Largest wish of all ranks, so that all stop at the same step.
@@ -324,14 +336,15 @@ absl::Status Trainer::Report() {
   v1::StepMetrics& metrics = *message.mutable_metrics();
   metrics = meter_->Take(step_, absl::Now());
   metrics.set_loss(loss_);
-  metrics.set_grad_norm(grad_norm_);
+  if (std::isfinite(grad_norm_)) metrics.set_grad_norm(grad_norm_);
   metrics.set_learning_rate(learning_rate_);
   metrics.set_peak_memory_bytes(machine_->PeakMemoryBytes());
   for (v1::RankMetrics& row : *metrics.mutable_ranks()) row.set_peak_memory_bytes(metrics.peak_memory_bytes());
   if (validation_loss_) metrics.set_validation_loss(*validation_loss_);
   if (tensorboard_ != nullptr) {
     // The training goes on without its pictures.
-    if (absl::Status status = tensorboard_->Write(step_, absl::Now(), Scalars(metrics)); !status.ok()) {
+    const auto scalars = Scalars(metrics, train_step_->optimizer().loss_scale());
+    if (absl::Status status = tensorboard_->Write(step_, absl::Now(), scalars); !status.ok()) {
       tensorboard_.reset();
       link_.SendLog("warning", absl::StrCat("no more TensorBoard events are written: ", status.ToString())).IgnoreError();
     }

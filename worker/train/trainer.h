@@ -34,7 +34,8 @@ class Trainer {
   explicit Trainer(launch::TrainerLink& link);
 
   // How it ended: FINISHED or STOPPED. Errors: those of recipe, data, device and checkpoint as FieldErrors; Unavailable and
-  // DeadlineExceeded if another rank is missing; FieldError for optimizer.lr if the loss is not finite.
+  // DeadlineExceeded if another rank is missing; FieldError for optimizer.lr if the loss is not finite, or for
+  // training.mixed_precision_param if float16 cannot hold it (loss_scale.h).
   absl::StatusOr<v1::Exit::Cause> Run();
 
   // Optimizer steps done.
@@ -52,7 +53,8 @@ class Trainer {
                                               graph::Trace* trace);
   absl::Status WriteTrace(int64_t step, const graph::Trace& trace, const comm::StepTimes& times, const StepBreakdown& breakdown);
   bool Traces(int64_t step) const;
-  absl::Status CheckFinite() const;
+  absl::Status CheckFinite();
+  absl::Status CheckScaled(const LossScale& loss_scale);
   absl::Status AfterStep(bool last);
   absl::Status Evaluate();
   absl::StatusOr<at::Tensor> HeldOutLoss();
@@ -84,6 +86,7 @@ class Trainer {
   bool told_fault_ = false;                              // of the peak that MFU is counted by
   bool gave_up_ = false;                                 // a save, since a rank was asked to stop while all waited for room
   double loss_ = 0, grad_norm_ = 0, learning_rate_ = 0;  // of the last step
+  int64_t skipped_ = 0;                                  // steps of this attempt that a loss scale skipped
   std::optional<double> validation_loss_;                // of this step
 };
 

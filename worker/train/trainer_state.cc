@@ -109,7 +109,9 @@ std::vector<checkpoint::ShardedTensor> CheckpointTensors(Optimizer& optimizer) {
     const parallel::ShardSpec& spec = state.parameter->spec;
     tensors.push_back({absl::StrCat("optimizer.", state.name, ".", spec.name), state.tensor, spec});
   }
-  tensors.push_back({"optimizer.step", optimizer.step(), parallel::Unsharded("optimizer.step", {}), /*on_all_stages=*/true});
+  for (auto& [name, tensor] : optimizer.Counters()) {
+    tensors.push_back({name, tensor, parallel::Unsharded(name, {}), /*on_all_stages=*/true});
+  }
   return tensors;
 }
 

@@ -58,7 +58,7 @@ class PendingSaves {
 };
 
 // This rank's masters and optimizer state under their checkpoint names: parameters by their own, optimizer state as
-// "optimizer.<name>.<parameter>" ("optimizer.exp_avg.model.norm.weight"), the update count as "optimizer.step".
+// "optimizer.<name>.<parameter>" ("optimizer.exp_avg.model.norm.weight"), Optimizer::Counters() by their names.
 std::vector<checkpoint::ShardedTensor> CheckpointTensors(Optimizer& optimizer);
 
 // Writes step `facts.step` into the run directory and offers it to the launcher, whose verdict may come later and is applied by

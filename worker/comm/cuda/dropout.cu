@@ -28,5 +28,6 @@ cudaError_t Launch(const DropoutCall<T>& call, cudaStream_t stream) {
 
 cudaError_t LaunchDropout(const DropoutCall<float>& call, cudaStream_t stream) { return Launch(call, stream); }
 cudaError_t LaunchDropout(const DropoutCall<__nv_bfloat16>& call, cudaStream_t stream) { return Launch(call, stream); }
+cudaError_t LaunchDropout(const DropoutCall<__half>& call, cudaStream_t stream) { return Launch(call, stream); }
 
 }  // namespace legoai::model

@@ -35,6 +35,8 @@ at::Tensor DropoutCuda(const at::Tensor& x, const at::Tensor& rng, const at::Ten
   const at::Tensor out = at::empty_like(x);
   if (x.scalar_type() == at::kFloat) {
     Run<float>(x, rng, samples, site, p, positions, out);
+  } else if (x.scalar_type() == at::kHalf) {
+    Run<__half>(x, rng, samples, site, p, positions, out);
   } else {
     Run<__nv_bfloat16>(x, rng, samples, site, p, positions, out);
   }

@@ -152,16 +152,20 @@ void StageRunner::Backward(const LoweredAction& action) {
   if (hooks_.after_backward) hooks_.after_backward(chunk, action.reduce_gradients, gradients);
 }
 
+Tensor StageRunner::GradientOfLoss() const {
+  return options_.loss_scale.defined() ? options_.loss_scale : at::ones({}, loss_sum_.options());
+}
+
 void StageRunner::RunBackward(const LoweredAction& action) {
   Microbatch& current = At(action);
   const bool last = action.chunk + 1 == placement().chunks;
-  Tensor gradient = last ? at::ones({}, loss_sum_.options()) : std::move(current.received_gradient);
+  Tensor gradient = last ? GradientOfLoss() : std::move(current.received_gradient);
   // The edge, not the output, is the root, so the output could go once it was sent. No graph is kept.
   torch::autograd::edge_list roots = {std::move(current.root)};
   std::vector<Tensor> gradients = {std::move(gradient)};
   for (torch::autograd::Edge& auxiliary : current.auxiliary_roots) {
     roots.push_back(std::move(auxiliary));
-    gradients.push_back(at::ones({}, loss_sum_.options()));
+    gradients.push_back(GradientOfLoss());
   }
   torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false, /*create_graph=*/false,
                                                         /*accumulate_grad=*/true);

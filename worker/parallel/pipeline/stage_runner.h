@@ -32,6 +32,7 @@ struct StageOptions {
   int64_t microbatches = 1;               // of a step
   std::vector<int64_t> activation_sizes;  // of one microbatch at the open ends: [microbatch, seq, dim]
   at::TensorOptions activation;           // compute dtype and device
+  at::Tensor loss_scale;                  // fp32 []: multiplies the loss in backward; undefined: 1
 };
 
 // Hooks for data parallelism, which reduces gradients once per step. Either may be empty. They run around each backward of one of
@@ -74,6 +75,7 @@ class StageRunner {
   void Forward(const LoweredAction& action);
   void Backward(const LoweredAction& action);
   void RunBackward(const LoweredAction& action);
+  at::Tensor GradientOfLoss() const;
   void PostReceive(const LoweredAction& action);
   void PostSend(const LoweredAction& action);
   int64_t Peer(const LoweredAction& action) const;
