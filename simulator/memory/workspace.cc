@@ -16,7 +16,7 @@ const Geometry* Input(const InstructionView& op, int place) {
   return value == nullptr ? nullptr : &op.GeometryOf(*value);
 }
 
-// Float16 is computed by LibTorch's own loops: oneDNN's kernels for it need AVX512_FP16, which comm::UseKnownCpuKernels turns off.
+// LibTorch's own loops compute float16: oneDNN's kernels need AVX512_FP16, which comm::UseKnownCpuKernels turns off.
 bool OneDnnComputes(const Geometry& geometry, const WorkspaceContext& context) {
   return geometry.dtype == v1::BFLOAT16 && context.onednn_bfloat16;
 }

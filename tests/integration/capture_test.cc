@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 #include "core/trace/verify.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
@@ -41,7 +44,8 @@ train::TrainStep::Result RunEager(train::TrainStep& step, bool record, const gra
   return result;
 }
 
-void CheckRank(const Case& test_case, int64_t rank, const parallel::ResolvedRecipe& resolved) {
+// Gives the number of updates in the steps.
+int64_t CheckRank(const Case& test_case, int64_t rank, const parallel::ResolvedRecipe& resolved) {
   // Built first: it takes the event numbers that a capture's step takes.
   auto eager = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
   auto executed = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
@@ -61,6 +65,7 @@ void CheckRank(const Case& test_case, int64_t rank, const parallel::ResolvedReci
     EXPECT_TRUE(SameBits(result.grad_norm, Must(executor->Output("grad_norm")))) << "gradient norm of step " << i;
     ExpectSameState(*eager, *executed, i);
   }
+  return std::lround(eager->optimizer().step().item<float>());
 }
 
 class CaptureTest : public testing::TestWithParam<Case> {};
@@ -70,6 +75,36 @@ TEST_P(CaptureTest, TheCapturedStepIsTheRealOneAndExecutes) {
     CheckRank(GetParam(), rank, resolved);
     return std::string();
   });
+}
+
+// The least power of two at which the first step's gradients overflow.
+double OverflowingScale(Case test_case) {
+  test_case.recipe.mutable_training()->set_initial_loss_scale(0x1p40);
+  const auto found = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe& resolved) {
+    auto step = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
+    FillInputs(step->inputs(), test_case, resolved, rank, 0);
+    while (step->optimizer().step().item<float>() == 0) Must(step->Run());
+    return std::to_string(2 * step->optimizer().loss_scale()->scale().item<float>());
+  });
+  return std::stod(found.at(0));
+}
+
+// Of the three steps the first is skipped and another is not, by the captured step as by the real one and on every rank.
+TEST(CaptureOfLossScaling, SkipsAsTheRealStep) {
+  int skipping = 0;
+  for (Case test_case : ParityCases()) {
+    auto* training = test_case.recipe.mutable_training();
+    if (training->mixed_precision_param() != v1::FLOAT16) continue;
+    ++skipping;
+    training->set_initial_loss_scale(OverflowingScale(test_case));
+    SCOPED_TRACE(test_case.name);
+    const auto updates = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe& resolved) {
+      return std::to_string(CheckRank(test_case, rank, resolved));
+    });
+    EXPECT_THAT(updates, ::testing::Each(::testing::AnyOf("1", "2"))) << "of three steps";
+    EXPECT_THAT(updates, ::testing::Each(updates[0])) << "ranks agree";
+  }
+  EXPECT_GE(skipping, 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, CaptureTest, testing::ValuesIn(ParityCases()),

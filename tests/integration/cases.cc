@@ -92,9 +92,9 @@ Case Bf16(Case test_case) {
 
 }  // namespace
 
-bool IsRoundedToBf16(const Case& test_case) {
+bool IsRounded(const Case& test_case) {
   const v1::Training& training = test_case.recipe.training();
-  return training.mixed_precision_param() == v1::BFLOAT16 || training.dtype() == v1::BFLOAT16;
+  return training.mixed_precision_param() != v1::FLOAT32 || training.dtype() != v1::FLOAT32;
 }
 
 Case Reference(const Case& test_case) {
@@ -108,6 +108,8 @@ Case Reference(const Case& test_case) {
   auto* training = reference.recipe.mutable_training();
   training->set_local_batch_size(training->global_batch_size());
   training->set_mixed_precision_param(v1::FLOAT32);
+  training->clear_initial_loss_scale();
+  training->clear_loss_scale_growth_interval();
   *reference.recipe.mutable_activation_checkpoint() = parallel::DefaultRecipe().activation_checkpoint();
   return reference;
 }
@@ -278,6 +280,27 @@ void AddHeldInBf16(std::vector<Case>* cases) {
   cases->push_back(HeldInBf16(WithSgd(Bf16(Make({.name = "ddp2", .replicate = 2}, TinyLlama())), 0.9, true), true));
   cases->push_back(HeldInBf16(WithMuon(Make({.name = "ddp2", .replicate = 2}, TinyLlama()))));
   cases->push_back(HeldInBf16(WithMuon(Bf16(Make(fsdp2_tp2, TinyLlama()))), true));
+}
+
+// With a scale that doubles after every fifth step.
+Case InFloat16(Case test_case) {
+  test_case.name += "_float16";
+  auto* training = test_case.recipe.mutable_training();
+  training->set_mixed_precision_param(v1::FLOAT16);
+  training->set_initial_loss_scale(64);
+  training->set_loss_scale_growth_interval(5);
+  return test_case;
+}
+
+void AddFloat16(std::vector<Case>* cases) {
+  cases->push_back(InFloat16(Make({.name = "ddp2", .replicate = 2}, TinyLlama())));
+  cases->push_back(InFloat16(Accumulated(Make({.name = "fsdp2", .shard = 2}, TinyLlama()))));
+  cases->push_back(InFloat16(Checkpointed(Make({.name = "fsdp2_tp2", .shard = 2, .tp = 2}, TinyLlama()))));
+  cases->push_back(InFloat16(Make({.name = "gpt2_tp2_pp2", .tp = 2, .pp = 2}, TinyGpt2())));
+  cases->push_back(InFloat16(WithMuon(Make({.name = "fsdp2", .shard = 2}, TinyLlama()))));
+  cases->push_back(InFloat16(WithSgd(Make({.name = "cp2", .cp = 2}, TinyLlama()), 0.9, false)));
+  cases->push_back(InFloat16(Make({.name = "mistral_fsdp2", .shard = 2}, TinyMistral())));
+  cases->push_back(InFloat16(WithZeroStage(1, Make({.name = "gemma_fsdp2", .shard = 2}, TinyGemma()))));
 }
 
 // Of products and attention the outputs are kept.
@@ -582,6 +605,7 @@ std::vector<Case> ParityCases() {
   cases.push_back(EverySecondCheckpointed(Make({.name = "gpt2_ddp2", .replicate = 2}, TinyGpt2())));
   AddOtherOptimizers(&cases);
   AddHeldInBf16(&cases);
+  AddFloat16(&cases);
   // Not on the list, but legal.
   cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
   cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));

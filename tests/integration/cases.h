@@ -33,8 +33,8 @@ v1::Model TinyGemma();  // one key-value head
 
 // The same training on one process: what a case is compared with.
 Case Reference(const Case& test_case);
-// Whether anything of it is rounded to bf16 that is not in the reference, or may be rounded the other way there.
-bool IsRoundedToBf16(const Case& test_case);
+// Whether anything of it is rounded to 16 bits that is not in the reference, or may be rounded the other way there.
+bool IsRounded(const Case& test_case);
 
 // Everything that parity is promised for, and layouts that a planner may choose besides. GPT-2 with its dropout on.
 std::vector<Case> ParityCases();

@@ -52,14 +52,14 @@ class Parity : public testing::TestWithParam<Case> {};
 
 TEST_P(Parity, WithOneProcess) {
   const Case& test_case = GetParam();
-  const bool bf16 = IsRoundedToBf16(test_case);
+  const bool rounded = IsRounded(test_case);
   const Training& expected = ReferenceTraining(test_case);
   const Training actual = Train(test_case, kSteps);
   const bool muon = test_case.recipe.optimizer().name() == "Muon";
-  const double of_gradients = bf16 ? 5e-2 : 1e-4;
+  const double of_gradients = rounded ? 5e-2 : 1e-4;
   // Muon's iterations are in bf16: where a momentum of another last bit is rounded the other way, by 2^-8, an entry of the update
   // is, too, and the steps after it differ by a share of that.
-  const double of_loss = bf16 ? 2e-2 : muon ? kMuonLoss : 1e-5, of_norms = muon ? kMuonNorm : of_gradients;
+  const double of_loss = rounded ? 2e-2 : muon ? kMuonLoss : 1e-5, of_norms = muon ? kMuonNorm : of_gradients;
   ASSERT_EQ(actual.losses.size(), size_t(kSteps));
   EXPECT_GT(expected.grad_norms[0], test_case.recipe.training().max_norm()) << "nothing is clipped";
   for (int64_t step = 0; step < kSteps; ++step) {

@@ -133,6 +133,10 @@ Case DrawCase(uint64_t seed) {
   DrawReshardSize(draw, parallelism);
   if (draw.OneIn(4)) drawn.recipe.mutable_training()->set_dtype(v1::BFLOAT16);
   if (draw.OneIn(8)) drawn.recipe.mutable_optimizer()->set_stochastic_rounding(true);
+  if (draw.OneIn(8)) {
+    drawn.recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT16);
+    drawn.recipe.mutable_training()->set_initial_loss_scale(256);
+  }
   return drawn;
 }
 

@@ -214,9 +214,9 @@ void ExpectLossesOfOneProcess(const Case& drawn) {
   constexpr int64_t kSteps = 2;
   const Training expected = Train(Reference(drawn), kSteps), actual = Train(drawn, kSteps);
   ASSERT_EQ(actual.losses.size(), size_t(kSteps));
-  const bool bf16 = IsRoundedToBf16(drawn);
+  const bool rounded = IsRounded(drawn);
   const bool muon = drawn.recipe.optimizer().name() == "Muon";  // orthogonalizes in bf16
-  const double of_loss = bf16 ? 2e-2 : muon ? 2e-3 : 1e-5, of_norm = bf16 ? 5e-2 : muon ? 2e-2 : 1e-4;
+  const double of_loss = rounded ? 2e-2 : muon ? 2e-3 : 1e-5, of_norm = rounded ? 5e-2 : muon ? 2e-2 : 1e-4;
   for (int64_t step = 0; step < kSteps; ++step) {
     EXPECT_NEAR(actual.losses[step], expected.losses[step], of_loss * expected.losses[step]) << "step " << step;
     EXPECT_NEAR(actual.grad_norms[step], expected.grad_norms[step], of_norm * expected.grad_norms[step])

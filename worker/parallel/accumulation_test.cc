@@ -1,5 +1,5 @@
-// Gradients of 16-bit compute are added up in fp32, over microbatches and over ranks: many contributions that are small beside the
-// first, against their sum in double precision. Added up or reduced in 16 bits, most of what they add is lost.
+// Gradients of 16-bit compute are added up in fp32, over microbatches and over ranks: many contributions that are small beside
+// the first, against their sum in double precision. Added up or reduced in 16 bits, most of what they add is lost.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

@@ -3,8 +3,8 @@
 // the scale; after a number of good steps in a row the scale doubles. As torch.amp.GradScaler.
 //
 // Scale and count are tensors, so a step reads no host value. They are the same on every rank, since whether a step is good
-// follows from the norm of all gradients over all meshes. The scale multiplies the mean loss of the whole global batch, so it does
-// not depend on the layout. Not thread-safe.
+// follows from the norm of all gradients over all meshes. The scale multiplies the mean loss of the whole global batch, so it
+// does not depend on the layout. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -62,8 +62,9 @@ TEST(LossScale, IsThatOfGradScaler) {
 
 TEST(LossScale, WhatNoScaleMendsIsAnError) {
   EXPECT_TRUE(CheckSkippedStep(2.5, 1, 3).ok());
-  for (const auto& [loss, scale, what] : {std::tuple{2.5, 0.5, "after step 31 the loss scale is 0.5"},
-                                          {std::nan(""), 1024.0, "in step 31 the loss is nan: activations exceed float16's 65504"}}) {
+  for (const auto& [loss, scale, what] :
+       {std::tuple{2.5, 0.5, "after step 31 the loss scale is 0.5"},
+        std::tuple{std::nan(""), 1024.0, "in step 31 the loss is nan: activations exceed float16's 65504"}}) {
     const auto violation = GetFieldViolation(CheckSkippedStep(loss, scale, 31));
     ASSERT_TRUE(violation);
     EXPECT_EQ(violation->field(), "training.mixed_precision_param");

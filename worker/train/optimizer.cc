@@ -182,7 +182,8 @@ void FusedGroup::Update(const Operator& update, const Rounding& rounding) const 
   }
 }
 
-void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, const at::Tensor& step, const UpdateFacts& facts) {
+void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, const at::Tensor& step,
+                  const UpdateFacts& facts) {
   const auto update = section.name() == "Adam" ? at::_ops::_fused_adam__tensor_lr::call : at::_ops::_fused_adamw__tensor_lr::call;
   const auto fused = [&](const auto& masters, const auto& gradients, const auto& state) {
     const std::vector<at::Tensor> steps(masters.size(), step);

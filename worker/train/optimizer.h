@@ -45,8 +45,8 @@ class Optimizer {
   void SetLossScale(std::unique_ptr<LossScale> loss_scale) { loss_scale_ = std::move(loss_scale); }
   const LossScale* loss_scale() const { return loss_scale_.get(); }  // null: the loss is not scaled
   void Unscale();
-  // Parameter::grad -> Parameter::master. `learning_rate`: fp32 []; `rng`: int64 [2], seed and step; `norm`: GradientNorm(), which
-  // is only read if the loss is scaled: if it is not finite, nothing changes but the scale.
+  // Parameter::grad -> Parameter::master. `learning_rate`: fp32 []; `rng`: int64 [2], seed and step; `norm`: GradientNorm(), read
+  // only if the loss is scaled: if it is not finite, nothing changes but the scale.
   void Update(const at::Tensor& learning_rate, const at::Tensor& rng, const at::Tensor& norm);
 
   const std::vector<model::Parameter*>& parameters() const { return parameters_; }

@@ -393,6 +393,32 @@ TEST_P(TrainerInBothModes, HeldInBf16GoesOnBitByBit) {
   EXPECT_EQ(GetFieldViolation(status)->field(), "training.dtype");
 }
 
+// The scale begins too high for float16: steps are skipped, and told, until it is not. What is stopped goes on as what runs on.
+TEST_F(TrainerTest, Float16FindsItsScaleAndGoesOnBitByBit) {
+  recipe().mutable_training()->set_mixed_precision_param(v1::FLOAT16);
+  recipe().mutable_training()->set_initial_loss_scale(0x1p26);
+  recipe().mutable_training()->set_loss_scale_growth_interval(4);
+  recipe().mutable_training()->set_steps(30);
+  recipe().mutable_checkpoint()->set_interval(2);
+  std::string log;
+  callbacks_.log = [&](const std::string&, const std::string& text) { log += text + "\n"; };
+  const auto whole = Train("whole", 2);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_LT(whole->metrics.back().loss(), whole->metrics.front().loss());
+  EXPECT_FALSE(whole->metrics.front().has_grad_norm());
+  EXPECT_THAT(log, HasSubstr("the loss scale is halved to 3.35544e+07 (skipped so far: 1)"));
+  stop_at_ = 7;
+  const auto first = Train("pieces", 2);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->cause, v1::Exit::STOPPED);
+  stop_at_ = -1;
+  const auto second = Train("pieces", 2);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->resumed_from, first->step);
+  EXPECT_EQ(Losses("pieces"), Losses("whole"));
+  EXPECT_EQ(Tensor("pieces", 30, "optimizer.loss_scale", {}), Tensor("whole", 30, "optimizer.loss_scale", {}));
+}
+
 // A folder of GPT-2 read into shards and stages and written from them has the same bytes: q, k and v are parted and joined again,
 // and the head is the embedding.
 TEST_F(TrainerTest, Gpt2GoesThroughLayoutsToTheByte) {
@@ -427,6 +453,16 @@ TEST_P(TrainerInBothModes, StopsWithTheReasonWhenTheLossIsNotFinite) {
   EXPECT_EQ(GetFieldViolation(outcome.status())->field(), "optimizer.lr");
   EXPECT_THAT(outcome.status().message(), HasSubstr("the loss is"));
   EXPECT_FALSE(checkpoint::ListCheckpoints(Checkpoints("run"))->empty()) << "those from before are kept";
+}
+
+// Weights that float16 cannot hold give a loss that no scale mends.
+TEST_F(TrainerTest, StopsWithTheReasonWhereFloat16CannotHoldTheModel) {
+  recipe().mutable_training()->set_mixed_precision_param(v1::FLOAT16);
+  recipe().mutable_optimizer()->set_lr(1e30);
+  const auto outcome = Train("run", 2);
+  ASSERT_TRUE(GetFieldViolation(outcome.status()).has_value()) << outcome.status();
+  EXPECT_EQ(GetFieldViolation(outcome.status())->field(), "training.mixed_precision_param");
+  EXPECT_THAT(outcome.status().message(), HasSubstr("activations exceed float16's 65504"));
 }
 
 // hf/ is of the step that is done, whatever an earlier run left there.

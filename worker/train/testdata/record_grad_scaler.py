@@ -42,7 +42,8 @@ def main():
         parameters = [torch.nn.Parameter(p.clone()) for p in start]
         optimizer = make(parameters)
         scaler = torch.amp.GradScaler("cpu", init_scale=INITIAL_SCALE, growth_interval=GROWTH_INTERVAL)
-        lines += [f"value 0 {i} {numbers(p)}" for i, p in enumerate(parameters)] + [f"scale 0 {INITIAL_SCALE:.9g}"]
+        lines += [f"value 0 {i} {numbers(p)}" for i, p in enumerate(parameters)]
+        lines.append(f"scale 0 {INITIAL_SCALE:.9g}")
         for step in range(1, STEPS + 1):
             scaler.scale(torch.zeros(()))  # makes its tensors, of which there are none before the first loss
             for i, parameter in enumerate(parameters):
@@ -53,7 +54,8 @@ def main():
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             scaler.step(optimizer)
             scaler.update()
-            lines += [f"value {step} {i} {numbers(p)}" for i, p in enumerate(parameters)] + [f"scale {step} {scaler.get_scale():.9g}"]
+            lines += [f"value {step} {i} {numbers(p)}" for i, p in enumerate(parameters)]
+            lines.append(f"scale {step} {scaler.get_scale():.9g}")
     pathlib.Path(__file__).with_name("grad_scaler.txt").write_text("\n".join(lines) + "\n")
 
 
