@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/tensor_layout.h"
 #include "core/process/run_directory.h"
