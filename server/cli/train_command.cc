@@ -26,7 +26,6 @@
 #include "server/cli/output.h"
 #include "server/cli/train_layout.h"
 #include "worker/launch/gpus.h"
-#include "worker/launch/metrics_merger.h"
 #include "worker/launch/run_training.h"
 
 namespace legoai::cli {
@@ -232,7 +231,8 @@ class TrainingDisplay {
     absl::StrAppend(&text, "  ", CountText(metrics.tokens_per_second()), " tokens/s");
     if (metrics.has_mfu()) absl::StrAppend(&text, "  MFU ", PercentText(metrics.mfu()));
     if (metrics.hfu() > metrics.mfu()) absl::StrAppend(&text, "  HFU ", PercentText(metrics.hfu()));
-    if (const auto exposed = launch::ExposedShare(metrics)) absl::StrAppend(&text, "  exposed ", PercentText(*exposed));
+    if (metrics.has_exposed_communication_share())
+      absl::StrAppend(&text, "  exposed ", PercentText(metrics.exposed_communication_share()));
     const double each = pace_.Observe(metrics.step(), metrics.step_seconds(), absl::Now());
     absl::StrAppend(&text, "  ", DurationText(each * (steps_ - metrics.step())), " left");
     line_.Show(text);

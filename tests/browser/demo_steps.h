@@ -44,6 +44,12 @@ inline void AddRanks(int64_t ranks, v1::StepMetrics* metrics) {
     add("reduce_scatter", "dp_shard", 13, 0.14, 0.08);
     add("all_reduce", "loss", 2, 0.015, 0.015);
   }
+  double exposed = 0, steps = 0;
+  for (const v1::RankMetrics& row : metrics->ranks()) {
+    exposed += row.exposed_communication_seconds();
+    steps += row.step_seconds();
+  }
+  metrics->set_exposed_communication_share(exposed / steps);
 }
 
 // The step of a pipeline, as the simulator writes it; wider ones take longer, as measured steps take longer than predicted ones.

@@ -203,6 +203,7 @@ test('a step: where its time goes, rank by rank, predicted above traced', () => 
   assert.match(await breakdown.locator('.told').innerText(), /^steps 1–\d/);
   assert.match(
     await page.locator('.stats', { hasText: 'HFU' }).innerText(), /MFU\s+4\d\.\d %\s+predicted 47\.0 %\s+HFU\s+[56]\d\.\d %/);
+  assert.match(await page.locator('.stats', { hasText: 'HFU' }).innerText(), /Exposed\s+9\.\d %\s+the mean of all ranks/i);
 
   const ranks = section('Ranks');
   assert.equal(await ranks.locator('tbody tr').count(), 4);

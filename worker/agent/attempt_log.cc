@@ -14,7 +14,6 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "proto/text.h"
-#include "worker/launch/metrics_merger.h"
 
 namespace legoai::agent {
 namespace {
@@ -43,7 +42,8 @@ std::string StepText(const v1::StepMetrics& metrics) {
   absl::StrAppend(&text, "  tps: ", WithCommas(WholeTokens(metrics)));
   if (metrics.has_mfu()) absl::StrAppend(&text, "  mfu: ", PercentText(metrics.mfu()));
   if (metrics.hfu() > metrics.mfu()) absl::StrAppend(&text, "  hfu: ", PercentText(metrics.hfu()));
-  if (const auto exposed = launch::ExposedShare(metrics)) absl::StrAppend(&text, "  exposed: ", PercentText(*exposed));
+  if (metrics.has_exposed_communication_share())
+    absl::StrAppend(&text, "  exposed: ", PercentText(metrics.exposed_communication_share()));
   if (metrics.has_validation_loss())
     absl::StrAppend(&text, absl::StrFormat("  validation_loss: %.4f", metrics.validation_loss()));
   return text;

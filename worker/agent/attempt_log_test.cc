@@ -36,9 +36,12 @@ TEST(AttemptLog, AStepWithAllThatIsKnownOfIt) {
   metrics.set_peak_memory_bytes(int64_t{3} << 29);
   metrics.set_tokens_per_second(1234567);
   metrics.set_mfu(0.5);
+  metrics.set_exposed_communication_share(0.125);  // of all ranks, whichever have a row
+  metrics.add_ranks()->set_step_seconds(1);
   metrics.set_validation_loss(3);
   EXPECT_EQ(StepText(metrics),
-            "step: 7  loss: 2.5000  grad_norm: 0.1250  memory: 1.50 GiB  tps: 1,234,567  mfu: 50.0 %  validation_loss: 3.0000");
+            "step: 7  loss: 2.5000  grad_norm: 0.1250  memory: 1.50 GiB  tps: 1,234,567  mfu: 50.0 %  exposed: 12.5 %  "
+            "validation_loss: 3.0000");
 }
 
 TEST(AttemptLog, SmallPeaksAreReadable) {

@@ -6,15 +6,7 @@
 
 namespace legoai::launch {
 
-void KeepBusiestRanks(int most, v1::StepMetrics* metrics) {
-  auto& rows = *metrics->mutable_ranks();
-  if (rows.size() <= most) return;
-  std::sort(rows.begin() + 1, rows.end(), [](const v1::RankMetrics& a, const v1::RankMetrics& b) {
-    return std::tuple(a.exposed_communication_seconds(), a.rank()) < std::tuple(b.exposed_communication_seconds(), b.rank());
-  });
-  rows.DeleteSubrange(most, rows.size() - most);
-  std::sort(rows.begin(), rows.end(), [](const v1::RankMetrics& a, const v1::RankMetrics& b) { return a.rank() < b.rank(); });
-}
+namespace {
 
 std::optional<double> ExposedShare(const v1::StepMetrics& metrics) {
   double exposed = 0, steps = 0;
@@ -26,6 +18,18 @@ std::optional<double> ExposedShare(const v1::StepMetrics& metrics) {
   }
   if (!communicates || steps <= 0) return std::nullopt;
   return exposed / steps;
+}
+
+}  // namespace
+
+void KeepBusiestRanks(int most, v1::StepMetrics* metrics) {
+  auto& rows = *metrics->mutable_ranks();
+  if (rows.size() <= most) return;
+  std::sort(rows.begin() + 1, rows.end(), [](const v1::RankMetrics& a, const v1::RankMetrics& b) {
+    return std::tuple(a.exposed_communication_seconds(), a.rank()) < std::tuple(b.exposed_communication_seconds(), b.rank());
+  });
+  rows.DeleteSubrange(most, rows.size() - most);
+  std::sort(rows.begin(), rows.end(), [](const v1::RankMetrics& a, const v1::RankMetrics& b) { return a.rank() < b.rank(); });
 }
 
 std::optional<v1::StepMetrics> MetricsMerger::Add(int64_t rank, const v1::StepMetrics& metrics) {
@@ -58,6 +62,8 @@ v1::StepMetrics MetricsMerger::Merge(Pending pending) {
     row.set_rank(rank);
     *merged.add_ranks() = std::move(row);
   }
+  // Of all ranks: those that are kept wait least.
+  if (const auto share = ExposedShare(merged)) merged.set_exposed_communication_share(*share);
   KeepBusiestRanks(kMostRankRows, &merged);
   return merged;
 }

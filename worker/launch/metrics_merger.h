@@ -17,14 +17,12 @@ inline constexpr int kMostRankRows = 64;
 // least of their step, and so hold up the others; of equals the lower rank. Rows must be ascending by rank.
 void KeepBusiestRanks(int most, v1::StepMetrics* metrics);
 
-// Exposed communication as a share of the step, the mean of the rows; nothing where no rank communicates.
-std::optional<double> ExposedShare(const v1::StepMetrics& metrics);
-
 class MetricsMerger {
  public:
   explicit MetricsMerger(int64_t world_size) : world_size_(world_size), peaks_(world_size, 0) {}
 
-  // As soon as all ranks have reported the step: rank 0's report with the largest peak of memory of all, and their rows.
+  // As soon as all ranks have reported the step: rank 0's report with the largest peak of memory of all, their rows, and their
+  // share of exposed communication; nothing of that where no rank communicates.
   std::optional<v1::StepMetrics> Add(int64_t rank, const v1::StepMetrics& metrics);
   // The same of what rank 0 reported and others will not, ascending: to be asked when a job has ended.
   std::vector<v1::StepMetrics> Rest();

@@ -43,15 +43,45 @@ TEST(MetricsMerger, RankZerosReportWithTheLargestPeakAndARowOfEach) {
   EXPECT_THAT(merger.peak_memory_bytes(), ElementsAre(11, 20, 30));
 }
 
-TEST(ExposedShare, IsTheMeanOfRowsOfRanksThatCommunicate) {
-  v1::StepMetrics metrics = Report(0, 1, 1, 0.2);
+// `exposed` of a step of a second.
+v1::StepMetrics Communicates(int64_t rank, int64_t step, double exposed) {
+  v1::StepMetrics metrics = Report(rank, step, 1, exposed);
   metrics.mutable_ranks(0)->set_step_seconds(1);
-  EXPECT_EQ(ExposedShare(metrics), std::nullopt);
   metrics.mutable_ranks(0)->add_collectives();
-  *metrics.add_ranks() = metrics.ranks(0);
-  metrics.mutable_ranks(1)->set_exposed_communication_seconds(0.4);
-  ASSERT_TRUE(ExposedShare(metrics));
-  EXPECT_DOUBLE_EQ(*ExposedShare(metrics), 0.3);
+  return metrics;
+}
+
+TEST(MetricsMerger, ExposedIsTheMeanOfTheRanksAndNothingWhereNoneCommunicates) {
+  MetricsMerger merger(2);
+  merger.Add(0, Report(0, 1, 1, 0.2));
+  EXPECT_FALSE(merger.Add(1, Report(1, 1, 1, 0.2))->has_exposed_communication_share());
+  merger.Add(0, Communicates(0, 2, 0.2));
+  EXPECT_DOUBLE_EQ(merger.Add(1, Communicates(1, 2, 0.4))->exposed_communication_share(), 0.3);
+  merger.Add(0, Communicates(0, 3, 0.2));
+  v1::StepMetrics unmeasured = Report(1, 3, 1);
+  unmeasured.clear_ranks();
+  const auto merged = merger.Add(1, unmeasured);
+  EXPECT_THAT(RanksOf(*merged), ElementsAre(0)) << "a rank whose step was not measured has no row";
+  EXPECT_DOUBLE_EQ(merged->exposed_communication_share(), 0.2);
+}
+
+// Those that have no row wait most.
+TEST(MetricsMerger, ExposedIsOfAllRanksOfALargeJob) {
+  constexpr int64_t kWorld = 100;
+  MetricsMerger merger(kWorld);
+  std::optional<v1::StepMetrics> merged;
+  double sum = 0;
+  for (int64_t rank = 0; rank < kWorld; ++rank) {
+    const double exposed = 0.002 * static_cast<double>(rank);
+    sum += exposed;
+    merged = merger.Add(rank, Communicates(rank, 1, exposed));
+  }
+  ASSERT_TRUE(merged);
+  ASSERT_EQ(merged->ranks_size(), kMostRankRows);
+  double kept = 0;
+  for (const v1::RankMetrics& row : merged->ranks()) kept += row.exposed_communication_seconds();
+  EXPECT_LT(kept / kMostRankRows, 0.07);
+  EXPECT_NEAR(merged->exposed_communication_share(), sum / kWorld, 1e-12);  // 0.099
 }
 
 TEST(MetricsMerger, InTheEndWhatSomeHaveReported) {

@@ -9,8 +9,8 @@ const row = (rank: number, of: Partial<RankMetrics> = {}): RankMetrics => ({
 });
 const point = (step: number, ranks: RankMetrics[]) => ({ attempt: 1, step, ranks }) as StepMetrics;
 
-test('columns are the first rank’s; what no phase has is the rest', () => {
-  const list = columns([point(1, []), point(2, [row(0), row(1, { step_seconds: 9 })])], 60);
+test('columns are rank 0’s; what no phase has is the rest', () => {
+  const list = columns([point(1, []), point(2, [row(0), row(1, { step_seconds: 9 })]), point(3, [row(1)])], 60);
   assert.equal(list.length, 1);
   assert.deepEqual([list[0].first, list[0].last, list[0].step, list[0].exposed], [2, 2, 1, 0.2]);
   assert.ok(Math.abs(list[0].phases.rest_seconds - 0.1) < 1e-12);

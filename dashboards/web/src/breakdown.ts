@@ -19,9 +19,9 @@ function phasesOf(row: RankMetrics): Record<Phase, number> {
   return { data_seconds: data, forward_seconds: forward, backward_seconds: backward, optimizer_seconds: optimizer, rest_seconds: rest };
 }
 
-// Reports of the first rank, those that follow each other together where there are more than `most`.
+// Reports of rank 0, those that follow each other together where there are more than `most`.
 export function columns(points: StepMetrics[], most: number): Column[] {
-  const told = points.filter((point) => point.ranks.length > 0);
+  const told = points.filter((point) => point.ranks[0]?.rank === 0);
   const count = Math.min(most, told.length);
   const list: Column[] = [];
   for (let i = 0; i < count; ++i) {

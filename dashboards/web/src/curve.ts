@@ -65,7 +65,7 @@ export function positive(values: (number | null)[]): (number | null)[] {
 export function csv(points: StepMetrics[]): string {
   const fields: (keyof StepMetrics)[] = [
     'attempt', 'step', 'time_unix_seconds', 'loss', 'validation_loss', 'grad_norm', 'learning_rate', 'step_seconds', 'data_seconds',
-    'tokens_per_second', 'mfu', 'hfu', 'peak_memory_bytes',
+    'tokens_per_second', 'mfu', 'hfu', 'exposed_communication_share', 'peak_memory_bytes',
   ];
   return [fields.join(','), ...points.map((p) => fields.map((field) => p[field] ?? '').join(','))].join('\n') + '\n';
 }

@@ -271,6 +271,7 @@ export interface StepMetrics {
   mfu: number | null;
   hfu: number | null;
   peak_memory_bytes: number | null;
+  exposed_communication_share: number | null; // of the step, the mean of all ranks
   ranks: RankMetrics[]; // of a curve's points the first rank's alone
 }
 

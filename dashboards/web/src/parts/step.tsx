@@ -57,18 +57,22 @@ export function Step({ job, points, now, theme }: { job: Job; points: StepMetric
   );
 }
 
-// The latest of each; MFU and HFU over the steps are among the curves.
+// The latest of each that is known; MFU and HFU over the steps are among the curves.
 function Utilization({ points, job }: { points: StepMetrics[]; job: Job }) {
-  const last = (field: 'mfu' | 'hfu') => [...points].reverse().find((point) => point[field] !== null)?.[field] ?? null;
+  const last = (field: 'mfu' | 'hfu' | 'exposed_communication_share') =>
+    [...points].reverse().find((point) => point[field] !== null)?.[field] ?? null;
   const mfu = last('mfu');
   const hfu = last('hfu');
-  if (mfu === null && hfu === null) return null;
+  const exposed = last('exposed_communication_share');
+  if (mfu === null && hfu === null && exposed === null) return null;
   return (
     <div class="stats">
-      <Stat label="MFU" value={format.percent(mfu)} title="FLOPs of the model, of what the devices can do at most"
-        note={job.chosen?.mfu ? `predicted ${format.percent(job.chosen.mfu)}` : 'of the model’s FLOPs'} />
-      <Stat label="HFU" value={format.percent(hfu)} title="as MFU, and the FLOPs of recomputation count too"
-        note="with recomputation" />
+      {mfu !== null && <Stat label="MFU" value={format.percent(mfu)} title="FLOPs of the model, of what the devices can do at most"
+        note={job.chosen?.mfu ? `predicted ${format.percent(job.chosen.mfu)}` : 'of the model’s FLOPs'} />}
+      {hfu !== null && <Stat label="HFU" value={format.percent(hfu)} title="as MFU, and the FLOPs of recomputation count too"
+        note="with recomputation" />}
+      {exposed !== null && <Stat label="Exposed" value={format.percent(exposed)}
+        title="communication while nothing was computed, of the step" note="the mean of all ranks" />}
     </div>
   );
 }
