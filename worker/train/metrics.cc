@@ -31,20 +31,28 @@ double Seconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(
 
 Meter::Meter(const v1::Start& start, int64_t tokens_per_step) : start_(start), tokens_per_step_(tokens_per_step) {}
 
+void Meter::Add(const StepBreakdown& step) {
+  ++steps_;
+  step_ns_ += step.step_ns;
+  data_ns_ += step.data_ns;
+  if (step.steps > 0) measured_.Add(step);
+}
+
 v1::StepMetrics Meter::Take(int64_t step, absl::Time now) {
   v1::StepMetrics metrics;
   metrics.set_attempt(start_.attempt());
   metrics.set_step(step);
   metrics.set_time_unix_seconds(absl::ToDoubleSeconds(now - absl::UnixEpoch()));
-  v1::RankMetrics row = sum_.Means(start_.rank());
-  if (row.step_seconds() > 0) {
-    metrics.set_step_seconds(row.step_seconds());
-    metrics.set_data_seconds(row.data_seconds());
+  if (step_ns_ > 0) {
+    const double per_step = 1e-9 / static_cast<double>(steps_);
+    metrics.set_step_seconds(per_step * static_cast<double>(step_ns_));
+    metrics.set_data_seconds(per_step * static_cast<double>(data_ns_));
     metrics.set_tokens_per_second(static_cast<double>(tokens_per_step_) / metrics.step_seconds());
     AddUtilization(&metrics);
-    *metrics.add_ranks() = std::move(row);
   }
-  sum_ = StepBreakdown();
+  if (measured_.steps > 0) *metrics.add_ranks() = measured_.Means(start_.rank());
+  steps_ = step_ns_ = data_ns_ = 0;
+  measured_ = StepBreakdown();
   return metrics;
 }
 

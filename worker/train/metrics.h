@@ -23,12 +23,13 @@ class Meter {
   // `tokens_per_step`: of the whole job. Figures of Start: attempt, rank, world size, FLOPs per token and of a device per second.
   Meter(const v1::Start& start, int64_t tokens_per_step);
 
-  // One step of this rank, with its step_ns and data_ns.
-  void Add(const StepBreakdown& step) { sum_.Add(step); }
+  // One step of this rank, with its step_ns and data_ns. With `steps` 0 its phases and communication could not be measured: then
+  // it counts in the job's figures, and not in the rank's row.
+  void Add(const StepBreakdown& step);
 
-  // Means since the last call: seconds, tokens per second, this rank's row, and MFU = FLOPs per token x tokens per second /
-  // (devices x FLOPs per second); HFU is the same of the FLOPs of recomputation, too. Both are left out where a device's peak is
-  // not known or is below what the device did (fault()). Then begins anew.
+  // Means since the last call: seconds, tokens per second, this rank's row if a step was measured, and MFU = FLOPs per token x
+  // tokens per second / (devices x FLOPs per second); HFU is the same of the FLOPs of recomputation, too. Both are left out where
+  // a device's peak is not known or is below what the device did (fault()). Then begins anew.
   v1::StepMetrics Take(int64_t step, absl::Time now);
 
   // Why the last figures have no MFU although a peak is given: an error in the catalog. Empty if they have one.
@@ -40,7 +41,8 @@ class Meter {
   const v1::Start& start_;
   const int64_t tokens_per_step_;
   std::string fault_;
-  StepBreakdown sum_;
+  int64_t steps_ = 0, step_ns_ = 0, data_ns_ = 0;  // of all steps
+  StepBreakdown measured_;
 };
 
 // The file is a sequence of TFRecords (length, its masked CRC-32C, the bytes, their masked CRC-32C), each an Event message.

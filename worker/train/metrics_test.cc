@@ -61,6 +61,26 @@ TEST(Meter, WithoutAStepThereIsNoRow) {
   EXPECT_EQ(Meter(start, 1000).Take(1, absl::UnixEpoch()).ranks_size(), 0);
 }
 
+// What could not be measured took its time all the same.
+TEST(Meter, AStepThatWasNotMeasuredIsInNoRow) {
+  v1::Start start;
+  start.set_world_size(1);
+  Meter meter(start, 1000);
+  StepBreakdown unmeasured = Step(absl::Seconds(3));
+  unmeasured.steps = 0;
+  meter.Add(Step(absl::Seconds(1)));
+  meter.Add(unmeasured);
+  const auto both = meter.Take(2, absl::UnixEpoch());
+  EXPECT_DOUBLE_EQ(both.step_seconds(), 2);
+  ASSERT_EQ(both.ranks_size(), 1);
+  EXPECT_DOUBLE_EQ(both.ranks(0).step_seconds(), 1);
+  meter.Add(unmeasured);
+  const auto metrics = meter.Take(3, absl::UnixEpoch());
+  EXPECT_EQ(metrics.ranks_size(), 0);
+  EXPECT_DOUBLE_EQ(metrics.step_seconds(), 3);
+  EXPECT_DOUBLE_EQ(metrics.tokens_per_second(), 1000.0 / 3);
+}
+
 TEST(Meter, AnHfuAboveOneLeavesOutBoth) {
   v1::Start start;
   start.set_world_size(1);

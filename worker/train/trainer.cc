@@ -200,40 +200,60 @@ absl::Status Trainer::DoStep() {
 }
 
 absl::Status Trainer::RunStep(int64_t step, absl::Duration data) {
-  comm::StepTimes times;
+  absl::StatusOr<comm::StepTimes> times = comm::StepTimes();
   StepBreakdown breakdown;
+  bool begun = false;
+  std::optional<TrainStep::Result> result;
   const auto run = [&](bool traced) -> absl::StatusOr<TrainStep::Result> {
+    begun = true;
     const absl::Time begin = absl::Now();
     machine_->timeline().Begin();
-    ASSIGN_OR_RETURN(const auto result, programs_.step != nullptr ? programs_.step->Run(traced) : train_step_->Run());
-    ASSIGN_OR_RETURN(times, machine_->timeline().End());
-    breakdown = BreakdownOf(times, machine_->runtime().groups());
+    ASSIGN_OR_RETURN(result, programs_.step != nullptr ? programs_.step->Run(traced) : train_step_->Run());
+    times = machine_->timeline().End();
+    if (times.ok()) breakdown = BreakdownOf(*times, machine_->runtime().groups());
     breakdown.data_ns = absl::ToInt64Nanoseconds(data);
     breakdown.step_ns = absl::ToInt64Nanoseconds(data + (absl::Now() - begin));
-    return result;
+    return *result;
   };
   // A collective in the first step of an attempt: all ranks take part, whichever of them record.
   const auto& traced = recipe_.metrics().trace_steps();
   if (std::find(traced.begin(), traced.end(), step) != traced.end()) RETURN_IF_ERROR(train_step_->GatherParameters());
-  graph::Trace recorded;
-  const auto result = Traces(step) ? RunTraced(run, &recorded) : run(/*traced=*/false);
-  if (!result.ok()) return Annotate(result.status(), absl::StrCat("step ", step));
+  absl::StatusOr<graph::Trace> trace = graph::Trace();
+  if (Traces(step) && programs_.step == nullptr) trace = Record([&] { return run(/*traced=*/true); });
+  const absl::Status ran = begun ? trace.status() : run(Traces(step)).status();
+  if (!result) return Annotate(ran, absl::StrCat("step ", step));
   loss_ = result->loss.item<float>();
   grad_norm_ = result->grad_norm.item<float>();
   meter_->Add(breakdown);
+  if (!times.ok() && !std::exchange(told_unmeasured_, true)) RETURN_IF_ERROR(TellUnmeasured(step, times.status()));
   if (!Traces(step)) return absl::OkStatus();
-  return WriteTrace(step, programs_.step != nullptr ? programs_.step->trace() : recorded, times, breakdown);
+  const absl::Status measured = trace.ok() ? times.status() : trace.status();
+  if (!measured.ok()) return TellUntraced(step, measured);
+  // A program is the Trace of its step; the step's own code is recorded as one.
+  return WriteTrace(step, programs_.step != nullptr ? programs_.step->trace() : std::as_const(*trace), *times, breakdown);
 }
 
-// A program is the Trace of its step; the step's own code is recorded as one.
-absl::StatusOr<TrainStep::Result> Trainer::RunTraced(absl::FunctionRef<absl::StatusOr<TrainStep::Result>(bool traced)> run,
-                                                     graph::Trace* trace) {
-  if (programs_.step != nullptr) return run(/*traced=*/true);
-  graph::Recorder recorder;
-  recorder.SetRecording(false);
-  TrainStep::Result result;
-  ASSIGN_OR_RETURN(*trace, RecordStep(recorder, *train_step_, [&] { return run(/*traced=*/true); }, &result));
-  return result;
+// Errors: those of `run`, and what keeps it from being recorded.
+absl::StatusOr<graph::Trace> Trainer::Record(absl::FunctionRef<absl::StatusOr<TrainStep::Result>()> run) {
+  graph::Trace trace;
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
+    graph::Recorder recorder;
+    recorder.SetRecording(false);
+    TrainStep::Result result;
+    ASSIGN_OR_RETURN(trace, RecordStep(recorder, *train_step_, run, &result));
+    return absl::OkStatus();
+  }));
+  return trace;
+}
+
+// The training goes on without its figures.
+absl::Status Trainer::TellUnmeasured(int64_t step, const absl::Status& why) {
+  return link_.SendLog("warning", absl::StrCat("step ", step, " was trained and could not be timed (", why.message(),
+                                               "): reports leave out such steps of this rank, which is said once"));
+}
+
+absl::Status Trainer::TellUntraced(int64_t step, const absl::Status& why) {
+  return link_.SendLog("warning", absl::StrCat("no trace of step ", step, ": ", why.message()));
 }
 
 bool Trainer::Traces(int64_t step) const {
@@ -257,7 +277,7 @@ absl::Status Trainer::WriteTrace(int64_t step, const graph::Trace& trace, const 
                                                       {"left_out", "nothing"},
                                                       {"made_by", "legoai-trainer"}}});
   // The training goes on without its pictures.
-  if (!written.ok()) return link_.SendLog("warning", absl::StrCat("no trace of step ", step, ": ", written.message()));
+  if (!written.ok()) return TellUntraced(step, written);
   v1::FromTrainer message;
   message.mutable_step_trace()->set_step(step);
   message.mutable_step_trace()->set_path(path);

@@ -1,9 +1,9 @@
 // The training loop of one rank: from the Start that the launcher sent to the end of training.
 //
 // Resumes if Start says so; evaluates on held-out text, saves and logs as the recipe says; stops at a step boundary when any rank
-// was asked to, after saving if requested; fails when the loss is not finite. Training continues while checkpoints wait for their
-// verdicts, but does not end before they arrive, unless its work is to be discarded. Converts torch's exceptions to a Status. Not
-// thread-safe; the link is used from this thread too.
+// was asked to, after saving if requested; fails when the loss is not finite, but not when a step cannot be measured. Training
+// continues while checkpoints wait for their verdicts, but does not end before they arrive, unless its work is to be discarded.
+// Converts torch's exceptions to a Status. Not thread-safe; the link is used from this thread too.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,9 @@ class Trainer {
   absl::StatusOr<v1::Exit::Cause> Loop();
   absl::Status DoStep();
   absl::Status RunStep(int64_t step, absl::Duration data);
-  absl::StatusOr<TrainStep::Result> RunTraced(absl::FunctionRef<absl::StatusOr<TrainStep::Result>(bool traced)> run,
-                                              graph::Trace* trace);
+  absl::StatusOr<graph::Trace> Record(absl::FunctionRef<absl::StatusOr<TrainStep::Result>()> run);
+  absl::Status TellUnmeasured(int64_t step, const absl::Status& why);
+  absl::Status TellUntraced(int64_t step, const absl::Status& why);
   absl::Status WriteTrace(int64_t step, const graph::Trace& trace, const comm::StepTimes& times, const StepBreakdown& breakdown);
   bool Traces(int64_t step) const;
   absl::Status CheckFinite();
@@ -84,6 +85,7 @@ class Trainer {
   int64_t saved_step_ = -1;                              // on the disk; what the launcher says of it may come later
   absl::Status verdict_;                                 // on the last checkpoint that was saved here
   bool told_fault_ = false;                              // of the peak that MFU is counted by
+  bool told_unmeasured_ = false;                         // of a step that could not be timed
   bool gave_up_ = false;                                 // a save, since a rank was asked to stop while all waited for room
   double loss_ = 0, grad_norm_ = 0, learning_rate_ = 0;  // of the last step
   int64_t skipped_ = 0;                                  // steps of this attempt that a loss scale skipped

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -19,6 +20,7 @@
 #include "core/checkpoint/testing/small_file_system.h"
 #include "core/process/run_directory.h"
 #include "worker/launch/run_training.h"
+#include "worker/train/step_trace.h"
 #include "worker/train/testing/trainer_run.h"
 
 namespace legoai::train {
@@ -28,6 +30,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class TrainerFaultsTest : public testing::TrainerRun {};
 class FaultsInBothModes : public testing::TrainerRunInBothModes {};
@@ -54,7 +57,7 @@ TEST_P(FaultsInBothModes, ALeasedAttemptGoesOnFromAnothersFolder) {
   request_.lease = {.attempt = 2, .epoch = 6, .resume_step = stopped.step, .resume_directory = Checkpoints("epoch-5")};
   request_.recipe.mutable_training()->set_local_batch_size(4);
   const auto resumed = Train("epoch-6", 1).value();
-  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("epoch-6")), ::testing::Not(::testing::Contains(stopped.step)));
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("epoch-6")), Not(Contains(stopped.step)));
   auto losses = Losses("epoch-5");
   losses.merge(Losses("epoch-6"));
   const auto whole = Losses("whole");
@@ -251,6 +254,35 @@ TEST_F(TrainerFaultsTest, VerdictsThatComeWhileASaveWaitsForRoomMakeIt) {
     EXPECT_TRUE(full);
     EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(30));
   }));
+}
+
+// testing/measurement_faults.cc says which steps cannot be measured, and why.
+TEST_F(TrainerFaultsTest, AStepThatCannotBeMeasuredIsTrainedAllTheSame) {
+  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
+  recipe().mutable_parallelism()->set_data_parallel_shard_degree(2);
+  for (const int64_t step : {3, 4, 5}) recipe().mutable_metrics()->add_trace_steps(step);
+  ASSERT_TRUE(Train("whole", 2).ok());
+  EXPECT_THAT(logs_, Not(Contains(HasSubstr("could not be timed"))));
+  request_.trainer = "worker/train/trainer_with_measurement_faults";
+  const auto outcome = Train("run", 2).value();
+  EXPECT_EQ(outcome.cause, v1::Exit::FINISHED);
+  EXPECT_EQ(Losses("run"), Losses("whole"));
+  ASSERT_EQ(outcome.metrics.size(), 6u);
+  for (const v1::StepMetrics& metrics : outcome.metrics) {
+    const bool unmeasured = metrics.step() == 2 || metrics.step() == 3;
+    EXPECT_EQ(metrics.ranks_size(), unmeasured ? 0 : 2) << metrics.DebugString();
+    EXPECT_EQ(metrics.has_exposed_communication_share(), !unmeasured);
+    EXPECT_GT(metrics.step_seconds(), 0);
+    EXPECT_GT(metrics.tokens_per_second(), 0);
+  }
+  const auto told = [this](const std::string& text) {
+    return std::count_if(logs_.begin(), logs_.end(), [&](const std::string& line) { return line.find(text) != line.npos; });
+  };
+  EXPECT_EQ(told("step 2 was trained and could not be timed (a step ended while it still timed a wait)"), 2) << "each rank";
+  EXPECT_EQ(told("could not be timed"), 2) << "once";
+  EXPECT_EQ(told("no trace of step 3: a step ended while it still timed a wait"), 1);
+  EXPECT_EQ(told("no trace of step 4: "), 1);
+  for (const int64_t step : {3, 4, 5}) EXPECT_EQ(std::filesystem::exists(StepTracePath(folder() + "/run", step, 0)), step == 5);
 }
 
 TEST_P(FaultsInBothModes, ARankThatIsKilledEndsAllAndIsNamed) {
