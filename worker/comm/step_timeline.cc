@@ -1,7 +1,9 @@
 #include "worker/comm/step_timeline.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -11,6 +13,35 @@ namespace legoai::comm {
 namespace {
 
 std::atomic<StepTimeline*> g_current{nullptr};  // set by StepTimeline alone
+
+// CUDA gives the time between two events as a float of milliseconds, which across a minute is good to 4 us only. A mark is
+// therefore timed from another one, at most about half a second before it, whose own time is known: so the float is good to 0.03
+// us. They are as far apart as this or more, so that which of the two came first is known from rough times.
+constexpr int64_t kAnchorNs = 500'000'000, kApartNs = 1'000'000;
+
+// Of marks that `rough` times from `begin`. Nanoseconds.
+absl::StatusOr<std::vector<int64_t>> TimesOf(const std::vector<const DeviceClock::Mark*>& marks,
+                                             const std::vector<int64_t>& rough, const DeviceClock::Mark& begin,
+                                             DeviceClock& clock) {
+  std::vector<size_t> order(marks.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rough[a] < rough[b]; });
+  std::vector<int64_t> times = rough;
+  const DeviceClock::Mark* anchor = &begin;
+  int64_t anchor_time = 0;
+  size_t next = 0;  // the first in order that is not far enough before the one that is timed
+  for (const size_t i : order) {
+    while (rough[order[next]] <= rough[i] - kApartNs) ++next;
+    if (rough[i] - anchor_time > kAnchorNs && next > 0 && times[order[next - 1]] > anchor_time) {
+      anchor = marks[order[next - 1]];
+      anchor_time = times[order[next - 1]];
+    }
+    if (anchor == &begin) continue;
+    ASSIGN_OR_RETURN(const double seconds, clock.Seconds(*anchor, *marks[i]));
+    times[i] = anchor_time + std::llround(1e9 * seconds);
+  }
+  return times;
+}
 
 }  // namespace
 
@@ -49,13 +80,26 @@ absl::StatusOr<StepTimes> StepTimeline::End() {
 }
 
 absl::StatusOr<StepTimes> StepTimeline::Read(const std::vector<Entry>& entries, const Moment& end) const {
-  StepTimes times;
-  ASSIGN_OR_RETURN(times.length_ns, Nanoseconds(end));
+  std::vector<const Moment*> moments = {&end};
   for (const Entry& entry : entries) {
     if (!entry.ended) return absl::InternalError(std::string("a step ended while it still timed ") + entry.call.kind);
-    TimeSpan span;
-    ASSIGN_OR_RETURN(span.begin_ns, Nanoseconds(entry.begin));
-    ASSIGN_OR_RETURN(span.end_ns, Nanoseconds(entry.end));
+    moments.insert(moments.end(), {&entry.begin, &entry.end});
+  }
+  std::vector<int64_t> at;
+  std::vector<const DeviceClock::Mark*> marks;
+  for (const Moment* moment : moments) {
+    ASSIGN_OR_RETURN(const int64_t rough, Nanoseconds(*moment));
+    at.push_back(rough);
+    marks.push_back(moment->mark.get());
+  }
+  if (clock_ != nullptr) {
+    ASSIGN_OR_RETURN(at, TimesOf(marks, at, *begin_.mark, *clock_));
+  }
+  StepTimes times;
+  times.length_ns = at[0];
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const Entry& entry = entries[i];
+    const TimeSpan span = {at[1 + 2 * i], at[2 + 2 * i]};
     switch (entry.kind) {
       case Entry::Kind::kPhase: times.phases.push_back({entry.phase, span}); break;
       case Entry::Kind::kWait: times.waits.push_back(span); break;
@@ -70,6 +114,7 @@ absl::StatusOr<StepTimes> StepTimeline::Read(const std::vector<Entry>& entries, 
   return times;
 }
 
+// Of a device as good as the time between the two marks is told.
 absl::StatusOr<int64_t> StepTimeline::Nanoseconds(const Moment& moment) const {
   if (clock_ == nullptr) return std::chrono::duration_cast<std::chrono::nanoseconds>(moment.host - begin_.host).count();
   if (begin_.mark == nullptr || moment.mark == nullptr)

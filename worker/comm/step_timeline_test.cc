@@ -4,11 +4,14 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <random>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "worker/comm/communicator.h"
 #include "worker/comm/ops.h"
@@ -169,6 +172,74 @@ TEST(StepTimeline, ADevicesTimesAreThoseOfItsMarks) {
   EXPECT_EQ(times->phases[0].span.begin_ns, 1'000'000'000);
   EXPECT_EQ(times->phases[0].span.end_ns, 4'000'000'000);
   EXPECT_EQ(times->waits[0].length_ns(), 1'000'000'000);
+}
+
+// As CUDA's: the time between two marks is a float of milliseconds, and only a later mark is timed from an earlier one.
+class FloatClock : public DeviceClock {
+ public:
+  std::unique_ptr<Mark> Now() override { return gives_ ? std::make_unique<At>(now_ns_) : nullptr; }
+  absl::StatusOr<double> Seconds(const Mark& from, const Mark& to) override {
+    const int64_t ns = static_cast<const At&>(to).ns - static_cast<const At&>(from).ns;
+    EXPECT_GE(ns, 0);
+    return 1e-3 * static_cast<float>(1e-6 * static_cast<double>(ns));
+  }
+  int64_t now_ns_ = 0;
+  bool gives_ = true;
+
+ private:
+  struct At : Mark {
+    explicit At(int64_t at) : ns(at) {}
+    int64_t ns;
+  };
+};
+
+// Of a step of a minute; operators of microseconds, some of which another stream has long done when the next is dispatched.
+TEST(StepTimeline, ADevicesTimesAreGoodToAFractionOfAMicrosecondInLongSteps) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  auto made = std::make_unique<FloatClock>();
+  FloatClock& clock = *made;
+  StepTimeline timeline(std::move(made));
+  clock.now_ns_ = 5'000'000'000'000;
+  const int64_t begin = clock.now_ns_;
+  timeline.Begin();
+  std::vector<TimeSpan> expected;
+  const auto below = [&](int64_t limit) { return static_cast<int64_t>(random() % static_cast<uint64_t>(limit)); };
+  for (int64_t at = 0; at < 60'000'000'000; at += below(below(50) == 0 ? 2'000'000'000 : 20'000'000)) {
+    const int64_t early = below(3) == 0 ? std::min(at, below(300'000'000)) : 0;
+    clock.now_ns_ = begin + at - early;
+    const auto op = TimelineScope::Operator(0);
+    const int64_t length = below(100'000);
+    clock.now_ns_ += length;
+    expected.push_back({at - early, at - early + length});
+  }
+  clock.now_ns_ = begin + 60'000'000'000;
+  const auto times = timeline.End();
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_NEAR(static_cast<double>(times->length_ns), 6e10, 4000);
+  ASSERT_EQ(times->operators.size(), expected.size());
+  ASSERT_GT(expected.size(), 500u);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const TimeSpan is = times->operators[i].span;
+    ASSERT_NEAR(static_cast<double>(is.length_ns()), static_cast<double>(expected[i].length_ns()), 200) << i;
+    ASSERT_NEAR(static_cast<double>(is.begin_ns), static_cast<double>(expected[i].begin_ns), 4000) << "what adds up, " << i;
+  }
+}
+
+TEST(StepTimeline, WithoutMarksOfTheDeviceThereAreNoTimes) {
+  auto made = std::make_unique<FloatClock>();
+  FloatClock& clock = *made;
+  StepTimeline timeline(std::move(made));
+  timeline.Begin();
+  clock.gives_ = false;
+  {
+    const auto wait = TimelineScope::Wait();
+  }
+  clock.gives_ = true;
+  EXPECT_EQ(timeline.End().status().code(), absl::StatusCode::kUnavailable);
+  timeline.Begin();
+  EXPECT_TRUE(timeline.End().ok()) << "the next step is timed";
 }
 
 }  // namespace
