@@ -3,8 +3,10 @@ errors as they are, nothing fitted. Where a setting is not printed, the assumpti
 in all rows; what cannot be expressed is counted with its reason."""
 import collections
 import csv
+import gzip
 import json
 import os
+import re
 import tempfile
 
 from report import ROOT, lego, report
@@ -12,6 +14,11 @@ from report import ROOT, lego, report
 NAMES = {"llama318b": "llama3-8b", "llama38b": "llama3-8b", "llama3170b": "llama3-70b", "llama370b": "llama3-70b",
          "llama31405b": "llama3-405b", "llama321b": "llama3-1b", "hfgpt2": "gpt2"}
 LLAMA2 = {"llama213b": (40, 5120, 40, 40, 13824, 32000), "llama270b": (80, 8192, 64, 8, 28672, 32000)}
+# Models that are not built, by what they are.
+OTHERS = {"TIMM ViT-H/14": "vision", "ConvNeXt V2": "vision", "HF CLIP ViT-L/14-336": "vision", "Texthawk": "vision",
+          "HF T5": "an encoder and a decoder", "DeepSeek3": "a mixture of experts", "Llama-MoE": "a mixture of experts",
+          "Mistral": "a mixture of experts (expert parallel 8)",
+          "Gemma 2 2B": "Gemma 2: capped scores and logits, norms after attention and feed-forward, windows of some layers"}
 # Attention and what is quadratic in the sequence is computed again, all else is kept (Korthikanti et al. 2022, section 5).
 ATTENTION_AGAIN = "* aten::mm|aten::addmm|aten::native_layer_norm|aten::gelu|aten::add all"
 # Tables in which the letters of the precision are printed and the types behind them are not.
@@ -22,7 +29,7 @@ memory is what tensors get, in blocks of 512 bytes; whether allocated or reserve
   context, NCCL and fragmentation take is not predicted
 FSDP is ZeRO-3: parameters are gathered again in backward, but for the last block
 attention is one fused kernel, in Hugging Face's models too
-with tensor parallel: sequence parallel and loss parallel, nothing asynchronous
+with tensor parallel: loss parallel, nothing asynchronous; sequence parallel
 float8 is off where it is not printed
 operators reach the shares of the data sheet that the catalog assumes (`lego hardware`); nothing is calibrated
 the H100 with HBM2e computes like the SXM card at 500 W; its peak is not printed"""
@@ -40,9 +47,9 @@ def device(row, assumed):
         doubt = ", though rows of its table peak above that" if row.get("table") == "002 Table 3" else ""
         assumed.append("H100 SXM, 80 GB" + doubt)
         return "h100-sxm-80"
-    if gpu == "H100 80GB 700W":
+    if gpu in ("H100 80GB 700W", "H100 (DGX)"):
         return "h100-sxm-80"
-    if gpu.startswith("A100 80") or "A100 class" in gpu:
+    if gpu.startswith("A100 80") or "A100 class" in gpu or gpu == "A100 (DGX)":
         assumed.append("A100 SXM" if gpu.startswith("A100 80") else "A100 SXM, 80 GB")
         return "a100-sxm-80"
     if gpu == "H200":
@@ -60,18 +67,19 @@ def write_config(folder, name, config):
 
 def gpt(row, folder, assumed):
     """A GPT of Megatron: the block of GPT-2."""
-    if row["model"] == "GPT 22B, single layer":
-        raise NotExpressible("passes of a single layer")
-    if "MegaScale" in row["model"]:
-        raise NotExpressible("blocks with attention and MLP side by side")
-    heads, layers, hidden = number(row, "heads"), number(row, "layers"), number(row, "hidden")
+    heads, layers, hidden, vocab = (number(row, key) for key in ("heads", "layers", "hidden", "vocab"))
+    if "(MegaScale)" in row["model"]:
+        raise NotExpressible("blocks with attention and feed-forward side by side")
     if (number(row, "kv_heads") or heads) != heads:
         raise NotExpressible("a GPT block with fewer key-value heads")
+    if row["metric"] in LAYER_TIMES:
+        layers, vocab = LAYERS_OF_A_PASS, vocab or 51200
+        assumed.append(f"the second of {layers} layers, in the layout of the whole model")
     assumed.append("no dropout")
-    name = f"gpt_{layers}_{hidden}_{row['vocab']}"
+    name = f"gpt_{layers}_{hidden}_{heads}_{vocab}"
     return write_config(folder, name, {
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": hidden, "n_layer": layers, "n_head": heads,
-        "n_inner": number(row, "ffn") or 4 * hidden, "n_positions": number(row, "seq"), "vocab_size": number(row, "vocab"),
+        "n_inner": number(row, "ffn") or 4 * hidden, "n_positions": number(row, "seq"), "vocab_size": vocab,
         "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "embd_pdrop": 0, "attn_pdrop": 0, "resid_pdrop": 0,
         "initializer_range": 0.02, "tie_word_embeddings": True})
 
@@ -82,8 +90,6 @@ def model(row, folder, assumed):
     key = "".join(c for c in row["model"].lower() if c.isalnum())
     if key in NAMES:
         return NAMES[key]
-    if key not in LLAMA2:
-        raise NotExpressible("model family is not built: " + row["model"])
     layers, hidden, heads, kv_heads, ffn, vocab = LLAMA2[key]
     return write_config(folder, key, {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "num_hidden_layers": layers,
@@ -121,12 +127,20 @@ def global_batch(row, at_once, assumed):
     return printed or at_once
 
 
+# Passes of one layer, by the phases of their operators; the second of a model with so many layers is looked at.
+LAYER_TIMES = {"layer_forward_time": [("forward",)], "layer_backward_time": [("recompute", "backward")],
+               "layer_fwd_bwd_time": [("forward",), ("recompute", "backward")]}
+LAYERS_OF_A_PASS = 4
+SECOND_LAYER = "transformer.h.1"
+
 CHECKPOINTING = {"full": {"mode": "full"}, "yes": {"mode": "full"},
                  "selective (layer)": {"mode": "selective", "selective_ac_option": "2"},
                  "selective (op)": {"mode": "selective", "selective_ac_option": "op"},
                  "selective + SP": {"mode": "selective", "selective_ac_option": "policy", "selective_ac_policy": ATTENTION_AGAIN}}
 # Of the same runs TorchTitan's table says which.
 SELECTIVE_BY_OPERATOR = ("000 Table 3.1", "000 Table 3.2")
+# Its selective rows have 128 and 512 tokens a GPU, of a model of 70B.
+OF_FEW_TOKENS = ("000 Table 4.12", "000 Table 4.15")
 
 
 def checkpointing(row, assumed):
@@ -134,8 +148,12 @@ def checkpointing(row, assumed):
     if ac == "selective" and row.get("table") in SELECTIVE_BY_OPERATOR:
         assumed.append("attention and every second product kept, as TorchTitan's table of the same runs has it")
         ac = "selective (op)"
-    if ac.endswith("(no SP)"):
-        raise NotExpressible("tensor parallel without sequence parallel")
+    if row["metric"] in LAYER_TIMES and ac == "selective":
+        ac = "selective + SP"
+    ac = ac.replace(" (no SP)", "").replace("none + SP", "none")
+    if ac == "selective" and row.get("table") in OF_FEW_TOKENS:
+        assumed.append("attention and every second product kept; of so few tokens it decides neither time nor memory")
+        ac = "selective (op)"
     if ac.startswith("selective") and ac not in CHECKPOINTING:
         raise NotExpressible(ac + ": which operators")
     if ac == "selective (layer)":
@@ -148,7 +166,7 @@ def checkpointing(row, assumed):
 def settings(row, assumed):
     """Recipe keys of a row. Raises NotExpressible."""
     if row.get("table") == "001 Table 4":
-        raise NotExpressible("the same runs as 000 Table 4.16")
+        raise NotExpressible("the same runs as 000 Table 4.16, printed twice")
     if row.get("float8") == "true" or "float8" in row["precision"]:
         raise NotExpressible("float8")
     if row.get("compile") in ("true", "yes"):
@@ -168,7 +186,6 @@ def settings(row, assumed):
         assumed.append("bf16 mixed precision")
     if row["precision"] == "FP":
         assumed.append("fp32 without TF32")
-    blocks = checkpointing(row, assumed)
     if row.get("compile", "") == "" and "compile" in row:
         assumed.append("not compiled")
     sequence = number(row, "seq_or_image", "seq")
@@ -176,16 +193,27 @@ def settings(row, assumed):
         assumed.append("sequences of 8192")
     tp, pp, cp, gpus = number(row, "tp") or 1, number(row, "pp") or 1, number(row, "cp") or 1, number(row, "gpus")
     shard = number(row, "dp_shard", "fsdp")
+    model_parallel = re.search(r"PTD, model-parallel size (\d+)", row.get("source", ""))
+    if model_parallel:
+        tp, pp, shard = 8, int(model_parallel.group(1)) // 8, 1
+        assumed.append("of the model-parallel size tensor parallel within a node, 8, and stages")
     if shard is None and row.get("dp") and row.get("tp") and row.get("pp"):
         shard = 1  # Megatron's data parallel
+    if row["metric"] in LAYER_TIMES:
+        shard = 1
     if shard is None:
         raise NotExpressible("degrees of parallelism are not printed")
+    blocks = checkpointing(row, assumed)
     replicate = gpus // (shard * tp * pp * cp)
     local, printed, microbatch = number(row, "micro_batch_per_dp_rank", "mbs"), number(row, "global_batch", "gbs"), 1
     if is_paper(row) and pp > 1:  # what is printed is the microbatch
         microbatch, local = local or 1, printed // (shard * replicate)
     if pp > 1 and not (is_paper(row) and number(row, "mbs")):
         assumed.append("microbatches of 1")
+    if tp > 1 and not has_sequence_parallel(row):
+        raise NotExpressible("tensor parallel without sequence parallel")
+    if row.get("source", "").startswith("Narayanan") and tp > 1:
+        assumed.append("sequence parallel, which Megatron had a year later: it moves as many bytes")
     if local is None:
         local = 1
         assumed.append("1 sequence at a time")
@@ -210,7 +238,11 @@ def settings(row, assumed):
 
 
 def is_paper(row):
-    return "arXiv" in row.get("source", "") or "MegaScale" in row.get("source", "") or "et al." in row.get("source", "")
+    return any(name in row.get("source", "") for name in ("arXiv", "MegaScale", "et al.", "Megatron-LM tests"))
+
+
+def has_sequence_parallel(row):
+    return "(no SP)" not in row["ac"] and (row["metric"] not in LAYER_TIMES or "+ SP" in row["ac"])
 
 
 def narayanan_flops(row):
@@ -219,7 +251,19 @@ def narayanan_flops(row):
     return 96 * batch * seq * layers * hidden**2 * (1 + seq / (6 * hidden) + vocab / (16 * layers * hidden))
 
 
-def predicted(row, estimate):
+def layer_milliseconds(trace_path, passes):
+    """How long the second layer takes for these passes, each from its first operator's start to its last one's end."""
+    with gzip.open(trace_path) as f:
+        events = json.load(f)["traceEvents"]
+    total = 0
+    for phases in passes:
+        of_layer = [event for event in events if event.get("ph") == "X" and event.get("args", {}).get("phase") in phases
+                    and (event["args"].get("module", "") + ".").startswith(SECOND_LAYER + ".")]
+        total += max(event["ts"] + event["dur"] for event in of_layer) - min(event["ts"] for event in of_layer)
+    return total / 1e3  # microseconds
+
+
+def predicted(row, estimate, trace_path):
     metric, seconds = row["metric"], estimate["step_time_seconds"]
     gpus = estimate["world_size"]
     if row.get("source", "").startswith("Narayanan"):
@@ -227,6 +271,8 @@ def predicted(row, estimate):
         steps = 300e9 / (number(row, "gbs") * number(row, "seq"))
         return {"hw_TFLOPs_per_gpu": rate / gpus / 1e12, "pct_of_peak": rate / gpus / 312e12 * 100, "aggregate_PFLOPs": rate / 1e15,
                 "train_days_300B_tokens": steps * seconds / 86400}.get(metric)
+    if metric in LAYER_TIMES:
+        return layer_milliseconds(trace_path, LAYER_TIMES[metric])
     if metric == "peak_memory_allocated":
         return max(stage["peak_allocated_bytes"] for stage in estimate["stages"])
     if metric.startswith("peak_memory"):
@@ -239,39 +285,53 @@ def predicted(row, estimate):
             "MFU": estimate["mfu"] * 100}.get(metric)
 
 
+def simulate(row, folder, cache):
+    """The row of the report, or NotExpressible."""
+    assumed = []
+    if row["model"] in OTHERS:
+        raise NotExpressible(OTHERS[row["model"]])
+    if row.get("table", "").startswith("004"):
+        raise NotExpressible("sequence length, microbatch, precision and checkpointing are not printed (Ascend 910)")
+    path, keys = model(row, folder, assumed), settings(row, assumed)
+    call = ["simulate", "--model", path, "--cluster", cluster(row, assumed), "--recipe", os.path.join(folder, "recipe.toml")]
+    call += [f"--{key}={value}" for key, value in keys.items()]
+    trace_path = os.path.join(folder, f"trace_{len(cache)}.json.gz")
+    if row["metric"] in LAYER_TIMES:
+        call += ["--trace", ""]
+    if tuple(call) not in cache:
+        written = [trace_path if part == "" else part for part in call]
+        cache[tuple(call)] = (lego(*written), trace_path)
+    (_, estimate, error), trace_path = cache[tuple(call)]
+    if estimate is None:
+        raise NotExpressible(error)
+    result = {"source": row.get("table") or row["source"][:40], "model": row["model"], "gpus": number(row, "gpus"),
+              "metric": row["metric"]}
+    printed = row.get("measured") or row.get("value")
+    if row["metric"] == "fits":
+        fits = "fits" if estimate["fits"] else "does not fit"
+        peak = max(stage["peak_allocated_bytes"] for stage in estimate["stages"]) / 2**30
+        return {**result, "measured": printed, "predicted": f"{fits}: {peak:.4g} GiB", "error_percent": "",
+                "assumed": "; ".join(assumed)}
+    if not estimate["fits"]:
+        assumed.append("by the prediction it does not fit")
+    value = predicted(row, estimate, trace_path)
+    if value is None:
+        raise NotExpressible("metric " + row["metric"])
+    measured = float(printed)
+    return {**result, "measured": measured, "predicted": value, "error_percent": 100 * (value / measured - 1),
+            "assumed": "; ".join(assumed)}
+
+
 def main():
     rows, refused, cache = [], collections.Counter(), {}
     with tempfile.TemporaryDirectory() as folder:
-        recipe = os.path.join(folder, "recipe.toml")
-        open(recipe, "w").close()
+        open(os.path.join(folder, "recipe.toml"), "w").close()
         for name in ("memory_measured", "runtime_measured", "public_torchtitan", "public_papers", "public_megatron_ci"):
             for row in csv.DictReader(open(os.path.join(ROOT, "tests/bench/data", name + ".csv"))):
-                assumed = []
                 try:
-                    path, keys = model(row, folder, assumed), settings(row, assumed)
-                    machine = cluster(row, assumed)
-                    measured = float(row.get("measured") or row.get("value"))
-                    call = ["simulate", "--model", path, "--cluster", machine, "--recipe", recipe]
-                    call += [f"--{key}={value}" for key, value in keys.items()]
-                    if tuple(call) not in cache:
-                        cache[tuple(call)] = lego(*call)
-                    _, estimate, error = cache[tuple(call)]
-                    if estimate is None:
-                        raise NotExpressible(error)
-                    if not estimate["fits"]:
-                        assumed.append("by the prediction it does not fit")
-                    value = predicted(row, estimate)
-                    if value is None:
-                        raise NotExpressible("metric " + row["metric"])
+                    rows.append(simulate(row, folder, cache))
                 except NotExpressible as reason:
                     refused[str(reason)] += 1
-                    continue
-                except ValueError:
-                    refused["no number is printed"] += 1
-                    continue
-                rows.append({"source": row.get("table") or row["source"][:40], "model": row["model"], "gpus": number(row, "gpus"),
-                             "metric": row["metric"], "measured": measured, "predicted": value,
-                             "error_percent": 100 * (value / measured - 1), "assumed": "; ".join(assumed)})
     notes = ["assumed of all rows:"] + ["  " + line for line in ASSUMED_OF_ALL.splitlines()]
     notes += [f"{sum(refused.values())} rows cannot be expressed:"]
     report(rows, notes + [f"  {count:3d}  {reason}" for reason, count in refused.most_common()])
