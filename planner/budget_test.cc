@@ -16,6 +16,8 @@
 #include "planner/ranking.h"
 #include "planner/schedule.h"
 #include "planner/testing/slow_estimator.h"
+#include "proto/testing/assert_ok.h"
+#include "proto/testing/seeded_random.h"
 
 namespace legoai::planner {
 namespace {
@@ -60,15 +62,14 @@ void ExpectInOrder(const v1::PlanResult& result) {
 
 TEST(Budget, AMillisecondOnASlowMachineGivesOneSimulatedRecipe) {
   SlowEstimator estimator(2, [](const v1::SimRequest&) { return Outcome{.takes = absl::Seconds(90)}; });
-  const auto result = PlanOn(estimator, Request());
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_TRUE(HasRecipe(*result));
-  EXPECT_GE(Simulated(*result), 1);
-  EXPECT_LE(result->captured(), 2);
-  EXPECT_EQ(result->ranked_size(), kDefaultTop);
+  ASSERT_OK_AND_ASSIGN(const auto result, PlanOn(estimator, Request()));
+  EXPECT_TRUE(HasRecipe(result));
+  EXPECT_GE(Simulated(result), 1);
+  EXPECT_LE(result.captured(), 2);
+  EXPECT_EQ(result.ranked_size(), kDefaultTop);
   EXPECT_EQ(estimator.Now(), absl::Seconds(90));
-  ExpectInOrder(*result);
-  EXPECT_NE(result->explanation().find("marked as estimated"), std::string::npos) << result->explanation();
+  ExpectInOrder(result);
+  EXPECT_NE(result.explanation().find("marked as estimated"), std::string::npos) << result.explanation();
 }
 
 // A count ends planning first where there are seconds enough: then they change nothing, and nobody is told that they did.
@@ -78,12 +79,11 @@ TEST(Budget, SecondsThatAreEnoughChangeNothing) {
   for (const double seconds : {100.0, 1000.0, 1e6}) {
     SlowEstimator estimator(2, [](const v1::SimRequest&) { return Outcome{.takes = absl::Seconds(1)}; });
     request.set_budget_seconds(seconds);
-    auto result = PlanOn(estimator, request);
-    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_OK_AND_ASSIGN(auto result, PlanOn(estimator, request));
     EXPECT_LE(estimator.started(), kSimulations);
-    EXPECT_EQ(result->explanation().find("Stopped early"), std::string::npos) << result->explanation();
-    result->set_seconds(0);
-    plans.insert(result->DebugString());
+    EXPECT_EQ(result.explanation().find("Stopped early"), std::string::npos) << result.explanation();
+    result.set_seconds(0);
+    plans.insert(result.DebugString());
   }
   EXPECT_EQ(plans.size(), 1u);
 }
@@ -92,14 +92,13 @@ TEST(Budget, AnEarlyEndIsSaidInNumbers) {
   SlowEstimator estimator(1, [](const v1::SimRequest&) { return Outcome{.takes = absl::Seconds(4)}; });
   v1::PlanRequest request = Request();
   request.set_budget_seconds(10);
-  const auto result = PlanOn(estimator, request);
-  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_OK_AND_ASSIGN(const auto result, PlanOn(estimator, request));
   const auto planned = std::min<int64_t>(kSimulations, static_cast<int64_t>(PruneSpace(request)->survivors.size()));
-  EXPECT_EQ(result->captured(), 2);
-  EXPECT_NE(result->explanation().find("Stopped early after 2 of " + std::to_string(planned) +
-                                       " simulations by the budget of 10 s; the ranking may change with more time"),
+  EXPECT_EQ(result.captured(), 2);
+  EXPECT_NE(result.explanation().find("Stopped early after 2 of " + std::to_string(planned) +
+                                      " simulations by the budget of 10 s; the ranking may change with more time"),
             std::string::npos)
-      << result->explanation();
+      << result.explanation();
 }
 
 TEST(Budget, WhatIsUnderWayWhenItEndsGetsASecondOnceOneFits) {
@@ -110,13 +109,12 @@ TEST(Budget, WhatIsUnderWayWhenItEndsGetsASecondOnceOneFits) {
   });
   v1::PlanRequest request = Request();
   request.set_budget_seconds(10);
-  const auto result = PlanOn(estimator, request);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->captured(), 2);
+  ASSERT_OK_AND_ASSIGN(const auto result, PlanOn(estimator, request));
+  EXPECT_EQ(result.captured(), 2);
   EXPECT_EQ(estimator.started(), 4);
   EXPECT_EQ(estimator.under_way(), 0);
   EXPECT_EQ(estimator.Now(), absl::Seconds(10) + kGrace);
-  ExpectInOrder(*result);
+  ExpectInOrder(result);
 }
 
 TEST(Budget, WhatDoesNotFitIsFollowedByMoreUntilOneFits) {
@@ -125,13 +123,12 @@ TEST(Budget, WhatDoesNotFitIsFollowedByMoreUntilOneFits) {
     ++asked;
     return Outcome{.takes = absl::Seconds(20), .fits = asked == 6, .fails = asked % 2 == 0 && asked != 6};
   });
-  const auto result = PlanOn(estimator, Request());
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(Simulated(*result), 1);
+  ASSERT_OK_AND_ASSIGN(const auto result, PlanOn(estimator, Request()));
+  EXPECT_EQ(Simulated(result), 1);
   EXPECT_EQ(estimator.started(), 6);
-  EXPECT_EQ(result->captured_unfit(), 3);
-  EXPECT_EQ(result->failed(), 2);
-  ExpectInOrder(*result);
+  EXPECT_EQ(result.captured_unfit(), 3);
+  EXPECT_EQ(result.failed(), 2);
+  ExpectInOrder(result);
 }
 
 TEST(Budget, ItIsToldThatPlanningGoesOn) {
@@ -147,17 +144,16 @@ TEST(Budget, ItIsToldThatPlanningGoesOn) {
 // What never answers ends planning too, at a stated limit; then the closed forms alone rank, and no recipe is to be run.
 TEST(Budget, NothingThatEndsGivesEstimatesThatAreMarked) {
   SlowEstimator estimator(2, [](const v1::SimRequest&) { return Outcome{.takes = absl::Hours(1)}; });
-  const auto result = PlanOn(estimator, Request());
-  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_OK_AND_ASSIGN(const auto result, PlanOn(estimator, Request()));
   EXPECT_GE(estimator.Now(), kFirstFitLimit);
   EXPECT_LE(estimator.Now(), kFirstFitLimit + absl::Seconds(2));
   EXPECT_EQ(estimator.under_way(), 0);
-  EXPECT_FALSE(HasRecipe(*result));
-  EXPECT_EQ(Simulated(*result), 0);
-  ASSERT_EQ(result->ranked_size(), kDefaultTop);
-  ExpectInOrder(*result);
-  EXPECT_NE(result->explanation().find("marked as estimated"), std::string::npos) << result->explanation();
-  EXPECT_EQ(result->explanation().find("fits. The closest"), std::string::npos) << result->explanation();
+  EXPECT_FALSE(HasRecipe(result));
+  EXPECT_EQ(Simulated(result), 0);
+  ASSERT_EQ(result.ranked_size(), kDefaultTop);
+  ExpectInOrder(result);
+  EXPECT_NE(result.explanation().find("marked as estimated"), std::string::npos) << result.explanation();
+  EXPECT_EQ(result.explanation().find("fits. The closest"), std::string::npos) << result.explanation();
 }
 
 TEST(Budget, CancellingEndsItBeyondTheBudgetToo) {
@@ -173,14 +169,12 @@ TEST(Budget, EstimatesAreThoseOfTheClosedForms) {
   SlowEstimator estimator(1, [](const v1::SimRequest&) { return Outcome{.takes = absl::Hours(1)}; });
   v1::PlanRequest request = Request();
   request.set_top(100000);
-  const auto result = PlanOn(estimator, request);
-  ASSERT_TRUE(result.ok()) << result.status();
-  const auto space = PruneSpace(request);
-  ASSERT_TRUE(space.ok()) << space.status();
-  ASSERT_EQ(result->ranked_size(), static_cast<int>(space->survivors.size()));
-  for (int i = 0; i < result->ranked_size(); ++i) {
-    const auto& ranked = result->ranked(i);
-    const Survivor& survivor = space->survivors[i];
+  ASSERT_OK_AND_ASSIGN(const auto result, PlanOn(estimator, request));
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(request));
+  ASSERT_EQ(result.ranked_size(), static_cast<int>(space.survivors.size()));
+  for (int i = 0; i < result.ranked_size(); ++i) {
+    const auto& ranked = result.ranked(i);
+    const Survivor& survivor = space.survivors[i];
     EXPECT_EQ(ranked.recipe().SerializeAsString(), survivor.recipe.SerializeAsString());
     EXPECT_EQ(ranked.step_time_seconds(), survivor.roofline.step_seconds);
     EXPECT_EQ(ranked.peak_memory_bytes(), survivor.bound_bytes);
@@ -196,21 +190,18 @@ TEST(Budget, EstimatesAreThoseOfTheClosedForms) {
 
 // Over random machines and recipes that fit, do not, or fail: a plan names a recipe whenever one fits, and says so only then.
 TEST(Budget, NeverEmptyIfAnythingFits) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
-  const auto space = PruneSpace(Request());
-  ASSERT_TRUE(space.ok()) << space.status();
+  SeededRandom random;
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(Request()));
   for (int round = 0; round < 60; ++round) {
     // From nearly nothing to everything; slow enough to overrun any budget, quick enough for all to end within the limit.
     const double share = std::pow(10, -3 * std::uniform_real_distribution<>(0, 1)(random));
     const int64_t slots = std::uniform_int_distribution<>(1, 4)(random);
-    const double rounds = static_cast<double>(space->survivors.size() / kRound + 1);
+    const double rounds = static_cast<double>(space.survivors.size() / kRound + 1);
     const double slowest =
         absl::ToDoubleSeconds(kFirstFitLimit) / rounds / (static_cast<double>(kRound) / static_cast<double>(slots) + 1);
     bool any_fits = false;
     std::set<std::string> fitting;
-    for (const Survivor& survivor : space->survivors) {
+    for (const Survivor& survivor : space.survivors) {
       if (std::bernoulli_distribution(share)(random)) fitting.insert(survivor.recipe.SerializeAsString());
     }
     SlowEstimator estimator(slots, [&](const v1::SimRequest& request) {
@@ -224,12 +215,11 @@ TEST(Budget, NeverEmptyIfAnythingFits) {
     });
     v1::PlanRequest request = Request();
     request.set_budget_seconds(std::pow(10, std::uniform_real_distribution<>(-4, 2)(random)));
-    const auto result = PlanOn(estimator, request);
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(HasRecipe(*result), !fitting.empty()) << "round " << round;
-    EXPECT_EQ(HasRecipe(*result), any_fits);
+    ASSERT_OK_AND_ASSIGN(const auto result, PlanOn(estimator, request));
+    EXPECT_EQ(HasRecipe(result), !fitting.empty()) << "round " << round;
+    EXPECT_EQ(HasRecipe(result), any_fits);
     EXPECT_EQ(estimator.under_way(), 0);
-    ExpectInOrder(*result);
+    ExpectInOrder(result);
   }
 }
 

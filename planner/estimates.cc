@@ -61,10 +61,9 @@ absl::StatusOr<std::vector<absl::StatusOr<v1::Estimate>>> EstimateAll(std::vecto
         return status;
       }
     }
-    auto answer = NextEnd(estimator, cancel, {});
-    if (!answer.ok()) return answer.status();
-    const uint64_t id = answer->id();
-    estimates[id] = EstimateOf(*std::move(answer));
+    ASSIGN_OR_RETURN(auto answer, NextEnd(estimator, cancel, {}));
+    const uint64_t id = answer.id();
+    estimates[id] = EstimateOf(std::move(answer));
     ++ended;
     if (done) done(static_cast<int64_t>(ended));
   }

@@ -10,6 +10,7 @@
 
 #include "planner/compare.h"
 #include "planner/testing/story.h"
+#include "proto/testing/seeded_random.h"
 
 namespace legoai::planner {
 namespace {
@@ -220,9 +221,7 @@ TEST(StepTimeText, SaysWhatAReaderCanUse) {
 }
 
 TEST(StepTimeText, NoRatioGivesZeroOrHundredsOfPercent) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  SeededRandom random;
   for (int round = 0; round < 2000; ++round) {
     const double ratio = std::exp(std::uniform_real_distribution<>(-0.2, 5)(random));
     const std::string text = StepTimeText(ratio);

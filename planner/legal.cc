@@ -308,9 +308,7 @@ absl::StatusOr<LargerCluster> SmallestThatMayFit(v1::PlanRequest request) {
     cluster->set_nodes(cluster->nodes() + 1);
     larger.nodes = cluster->nodes();
     if (!StateMayFit(request)) continue;
-    auto fitting = Pruner(request, {}, {}).FirstThatMayFit(&decided);
-    if (!fitting.ok()) return fitting.status();
-    larger.fitting = *std::move(fitting);
+    ASSIGN_OR_RETURN(larger.fitting, Pruner(request, {}, {}).FirstThatMayFit(&decided));
     if (larger.fitting) break;
   }
   return larger;

@@ -14,6 +14,7 @@
 #include "core/recipe/resolved_recipe.h"
 #include "planner/plan_facts.h"
 #include "planner/space.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::planner {
 namespace {
@@ -33,10 +34,9 @@ TEST(LegalSpaceTest, TensorParallelRanksShareANode) {
   v1::PlanRequest request = Request();
   *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:3x2").value();
   request.set_global_batch(18);
-  const auto space = PruneSpace(request);
-  ASSERT_TRUE(space.ok()) << space.status();
-  EXPECT_GT(space->pruned.at("tp_inside_node"), 0);
-  for (const Survivor& survivor : space->survivors) {
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(request));
+  EXPECT_GT(space.pruned.at("tp_inside_node"), 0);
+  for (const Survivor& survivor : space.survivors) {
     EXPECT_EQ(survivor.recipe.parallelism().tensor_parallel_degree(), 1) << "the model's heads are not divided by 3";
   }
 }
@@ -48,11 +48,10 @@ TEST(LegalSpaceTest, DropsPrecisionsThatTheDeviceDoesNotName) {
   for (int i = peaks->size(); i-- > 0;) {
     if (peaks->Get(i).dtype() == v1::BFLOAT16) peaks->DeleteSubrange(i, 1);
   }
-  const auto space = PruneSpace(request);
-  ASSERT_TRUE(space.ok()) << space.status();
-  EXPECT_EQ(2 * space->pruned.at("device_has_precision"), space->size) << "half of them";
-  ASSERT_FALSE(space->survivors.empty());
-  for (const Survivor& survivor : space->survivors) {
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(request));
+  EXPECT_EQ(2 * space.pruned.at("device_has_precision"), space.size) << "half of them";
+  ASSERT_FALSE(space.survivors.empty());
+  for (const Survivor& survivor : space.survivors) {
     EXPECT_EQ(survivor.recipe.training().mixed_precision_param(), v1::FLOAT32);
   }
 }
@@ -108,21 +107,19 @@ TEST(LegalSpaceTest, TheSmallestClusterIsTheFirstThatHoldsSomething) {
   }
   ASSERT_GT(nodes, 1);
   *request.mutable_cluster() = sim::ParseCluster("a100-sxm-40:2x1").value();
-  const auto larger = SmallestThatMayFit(request);
-  ASSERT_TRUE(larger.ok()) << larger.status();
-  EXPECT_EQ(larger->nodes, nodes);
-  ASSERT_TRUE(larger->fitting);
-  EXPECT_LE(larger->fitting->bound_bytes, UsableBytes(request.cluster()));
+  ASSERT_OK_AND_ASSIGN(const auto larger, SmallestThatMayFit(request));
+  EXPECT_EQ(larger.nodes, nodes);
+  ASSERT_TRUE(larger.fitting);
+  EXPECT_LE(larger.fitting->bound_bytes, UsableBytes(request.cluster()));
 }
 
 TEST(LegalSpaceTest, SomeJobsFitOnNoCluster) {
   v1::PlanRequest request = Request();
   request.set_global_batch(1);
   request.set_seq_len(100'000'000);
-  const auto larger = SmallestThatMayFit(request);
-  ASSERT_TRUE(larger.ok()) << larger.status();
-  EXPECT_FALSE(larger->fitting);
-  EXPECT_GT(larger->nodes, 1);
+  ASSERT_OK_AND_ASSIGN(const auto larger, SmallestThatMayFit(request));
+  EXPECT_FALSE(larger.fitting);
+  EXPECT_GT(larger.nodes, 1);
 }
 
 // The enumeration against four nested loops over all degrees.
@@ -176,10 +173,9 @@ TEST(Space, CutsLongSequencesAndWhereTheBaseSaysSo) {
   request.set_seq_len(2048);
   request.add_constraints("parallelism.context_parallel_degree=4");
   EXPECT_EQ(methods(), std::set{v1::ROTATE_BY_ALL_GATHER}) << "what the base says of short parts";
-  const auto space = PruneSpace(request);
-  ASSERT_TRUE(space.ok()) << space.status();
-  ASSERT_FALSE(space->survivors.empty());
-  for (const Survivor& survivor : space->survivors) EXPECT_EQ(survivor.recipe.parallelism().context_parallel_degree(), 4);
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(request));
+  ASSERT_FALSE(space.survivors.empty());
+  for (const Survivor& survivor : space.survivors) EXPECT_EQ(survivor.recipe.parallelism().context_parallel_degree(), 4);
 }
 
 // Over the ranks of a node that a shard group has, where it has more.
@@ -243,8 +239,7 @@ TEST(Space, GathersInputsAgainWhereTheyAreKept) {
 TEST(LegalSpaceTest, PrunesWhatTheRulesSay) {
   v1::PlanRequest request = Request();
   request.set_all_rejected(true);
-  auto space = PruneSpace(request);
-  ASSERT_TRUE(space.ok()) << space.status();
+  ASSERT_OK_AND_ASSIGN(auto space, PruneSpace(request));
   std::map<std::string, int64_t> expected;
   for (const Candidate& candidate : Enumerate(request, 8)) {
     if (candidate.precision == v1::FLOAT32) {
@@ -255,11 +250,11 @@ TEST(LegalSpaceTest, PrunesWhatTheRulesSay) {
     if (!parallel::ResolvedRecipe::Create(ToRecipe(candidate, request), request.model(), 8, &broken).ok())
       ++expected[broken.rule];
   }
-  EXPECT_EQ(space->pruned, expected);
-  for (size_t i = 1; i < space->survivors.size(); ++i) {
-    EXPECT_LE(space->survivors[i - 1].roofline.step_seconds, space->survivors[i].roofline.step_seconds);
+  EXPECT_EQ(space.pruned, expected);
+  for (size_t i = 1; i < space.survivors.size(); ++i) {
+    EXPECT_LE(space.survivors[i - 1].roofline.step_seconds, space.survivors[i].roofline.step_seconds);
   }
-  for (const auto& bounded : space->closest) EXPECT_GT(bounded.bound_bytes, UsableBytes(request.cluster()));
+  for (const auto& bounded : space.closest) EXPECT_GT(bounded.bound_bytes, UsableBytes(request.cluster()));
 }
 
 }  // namespace

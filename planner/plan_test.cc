@@ -27,6 +27,8 @@
 #include "planner/testing/slow_estimator.h"
 #include "proto/errors.h"
 #include "proto/status.h"
+#include "proto/testing/assert_ok.h"
+#include "proto/testing/seeded_random.h"
 
 namespace legoai::planner {
 namespace {
@@ -48,8 +50,7 @@ TEST(PlanTest, TheBestSoFarBecomeTheRanking) {
     request.set_top(kBestSoFar);
     ArithmeticEstimator estimator;
     std::vector<PlanProgress> told;
-    const auto result = Plan(request, estimator, [&](const PlanProgress& at) { told.push_back(at); });
-    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_OK_AND_ASSIGN(const auto result, Plan(request, estimator, [&](const PlanProgress& at) { told.push_back(at); }));
     ASSERT_FALSE(told.empty());
     EXPECT_TRUE(told.front().best.empty()) << "nothing is simulated yet";
     size_t before = 0;
@@ -67,9 +68,9 @@ TEST(PlanTest, TheBestSoFarBecomeTheRanking) {
     }
     const auto& last = told.back().best;
     ASSERT_EQ(static_cast<int64_t>(last.size()), kBestSoFar);
-    ASSERT_EQ(result->ranked_size(), kBestSoFar);
+    ASSERT_EQ(result.ranked_size(), kBestSoFar);
     for (int i = 0; i < kBestSoFar; ++i) {
-      v1::RankedRecipe ranked = result->ranked(i);
+      v1::RankedRecipe ranked = result.ranked(i);
       EXPECT_NE(ranked.recipe_toml(), "");
       ranked.clear_recipe_toml();
       EXPECT_EQ(last[i].SerializeAsString(), ranked.SerializeAsString()) << "rank " << i + 1;
@@ -79,34 +80,30 @@ TEST(PlanTest, TheBestSoFarBecomeTheRanking) {
 
 TEST(Plan, EveryCandidateEndsInOneCount) {
   ArithmeticEstimator estimator;
-  auto result = Plan(Request(), estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_GT(result->captured_unfit(), 0);
-  EXPECT_GT(result->failed(), 0);
-  EXPECT_EQ(result->not_reached(), 0);
-  EXPECT_EQ(result->captured() + result->failed(), estimator.total);
-  EXPECT_EQ(result->space(),
-            Pruned(*result) + result->bounded_out() + result->captured() + result->failed() + result->not_reached());
+  ASSERT_OK_AND_ASSIGN(auto result, Plan(Request(), estimator));
+  EXPECT_GT(result.captured_unfit(), 0);
+  EXPECT_GT(result.failed(), 0);
+  EXPECT_EQ(result.not_reached(), 0);
+  EXPECT_EQ(result.captured() + result.failed(), estimator.total);
+  EXPECT_EQ(result.space(), Pruned(result) + result.bounded_out() + result.captured() + result.failed() + result.not_reached());
 }
 
 TEST(Plan, RanksWhatFitsByStepTime) {
   ArithmeticEstimator estimator;
   v1::PlanRequest request = Request();
   request.set_top(10'000);
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_EQ(result->ranked_size(), result->captured() - result->captured_unfit());
-  for (int i = 0; i < result->ranked_size(); ++i) {
-    const auto& ranked = result->ranked(i);
+  ASSERT_OK_AND_ASSIGN(auto result, Plan(request, estimator));
+  ASSERT_EQ(result.ranked_size(), result.captured() - result.captured_unfit());
+  for (int i = 0; i < result.ranked_size(); ++i) {
+    const auto& ranked = result.ranked(i);
     EXPECT_EQ(ranked.rank(), i + 1);
     EXPECT_EQ(ranked.headroom_bytes(), 40);
     EXPECT_NE(ranked.recipe().parallelism().pipeline_parallel_schedule(), v1::GPIPE);
     // All leave the same, so near ties are by time too.
-    EXPECT_GE(ranked.step_time_seconds(), result->ranked(std::max(i - 1, 0)).step_time_seconds());
+    EXPECT_GE(ranked.step_time_seconds(), result.ranked(std::max(i - 1, 0)).step_time_seconds());
     EXPECT_EQ(ranked.recipe_toml().find("tokenizer_path"), std::string::npos) << "there is no text that it would be for";
-    auto read = parallel::ParseRecipe(ranked.recipe_toml());
-    ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(read->SerializeAsString(), ranked.recipe().SerializeAsString());
+    ASSERT_OK_AND_ASSIGN(auto read, parallel::ParseRecipe(ranked.recipe_toml()));
+    EXPECT_EQ(read.SerializeAsString(), ranked.recipe().SerializeAsString());
   }
 }
 
@@ -122,12 +119,10 @@ TEST(Plan, AnEndedBudgetCountsWhatItDidNotReach) {
   ArithmeticEstimator estimator;
   v1::PlanRequest request = Request();
   request.set_budget_seconds(1e-9);
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_GT(result->captured(), result->captured_unfit());
-  EXPECT_GT(result->not_reached(), 0);
-  EXPECT_EQ(result->space(),
-            Pruned(*result) + result->bounded_out() + result->captured() + result->failed() + result->not_reached());
+  ASSERT_OK_AND_ASSIGN(auto result, Plan(request, estimator));
+  EXPECT_GT(result.captured(), result.captured_unfit());
+  EXPECT_GT(result.not_reached(), 0);
+  EXPECT_EQ(result.space(), Pruned(result) + result.bounded_out() + result.captured() + result.failed() + result.not_reached());
 }
 
 TEST(Plan, CanBeCancelled) {
@@ -215,28 +210,26 @@ TEST(Plan, ABudgetSimulatesACountAndAnAlternativeForEachChoice) {
   RecordingEstimator estimator;
   v1::PlanRequest request = Request();
   request.set_budget_seconds(600);
-  const auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  const auto space = PruneSpace(request);
-  ASSERT_TRUE(space.ok()) << space.status();
-  ASSERT_GT(space->survivors.size(), static_cast<size_t>(kSimulations));
+  ASSERT_OK_AND_ASSIGN(const auto result, Plan(request, estimator));
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(request));
+  ASSERT_GT(space.survivors.size(), static_cast<size_t>(kSimulations));
   EXPECT_EQ(estimator.recipes.size(), static_cast<size_t>(kSimulations));
-  EXPECT_EQ(result->captured(), kSimulations);
-  EXPECT_EQ(result->not_reached(), static_cast<int64_t>(space->survivors.size()) - kSimulations);
-  EXPECT_EQ(result->explanation().find("early"), std::string::npos) << result->explanation();
+  EXPECT_EQ(result.captured(), kSimulations);
+  EXPECT_EQ(result.not_reached(), static_cast<int64_t>(space.survivors.size()) - kSimulations);
+  EXPECT_EQ(result.explanation().find("early"), std::string::npos) << result.explanation();
   std::string asked;  // "Another tensor parallel degree or number of stages", one after the other
-  for (const absl::string_view line : absl::StrSplit(result->explanation(), '\n')) {
+  for (const absl::string_view line : absl::StrSplit(result.explanation(), '\n')) {
     if (absl::StartsWith(line, "- Another ")) absl::StrAppend(&asked, line.substr(0, line.find(':')));
   }
   for (const Choice& choice : kChoices) {
     std::set<int64_t> possible, simulated;
-    for (const Survivor& survivor : space->survivors) possible.insert(choice.value(survivor.recipe));
+    for (const Survivor& survivor : space.survivors) possible.insert(choice.value(survivor.recipe));
     for (const v1::Recipe& recipe : estimator.recipes) simulated.insert(choice.value(recipe));
     if (possible.size() < 2) continue;
     EXPECT_GE(simulated.size(), 2u) << choice.name;
-    EXPECT_NE(asked.find(choice.name), std::string::npos) << result->explanation();
+    EXPECT_NE(asked.find(choice.name), std::string::npos) << result.explanation();
   }
-  EXPECT_EQ(result->explanation().find("none was simulated"), std::string::npos) << result->explanation();
+  EXPECT_EQ(result.explanation().find("none was simulated"), std::string::npos) << result.explanation();
 }
 
 // Half of a step is exposed with gathers one layer ahead, a quarter with two, for which each device needs more.
@@ -285,15 +278,14 @@ TEST(Plan, TheBestAreTriedWithGathersFurtherAhead) {
 
 TEST(Plan, WithoutABudgetAllAreSimulated) {
   RecordingEstimator estimator;
-  const auto result = Plan(Request(), estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_OK_AND_ASSIGN(const auto result, Plan(Request(), estimator));
   EXPECT_EQ(estimator.recipes.size(), PruneSpace(Request())->survivors.size());
-  EXPECT_EQ(result->not_reached(), 0);
+  EXPECT_EQ(result.not_reached(), 0);
 }
 
 // Outcomes of all that may fit, drawn; `error`: by which factor times are off their estimates at most, either way.
 std::map<std::string, testing::Outcome> DrawOutcomes(const LegalSpace& space, double fitting, double error,
-                                                     std::mt19937& random) {
+                                                     std::mt19937_64& random) {
   std::map<std::string, testing::Outcome> outcomes;
   for (const Survivor& survivor : space.survivors) {
     testing::Outcome& outcome = outcomes[survivor.recipe.SerializeAsString()];
@@ -306,19 +298,16 @@ std::map<std::string, testing::Outcome> DrawOutcomes(const LegalSpace& space, do
 
 // The time of what does not fit may be left out where the request says so: not a word of the plan is another one.
 TEST(Plan, NeedsNoTimeOfWhatDoesNotFitAndIsSlow) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  SeededRandom random;
   v1::PlanRequest request = Request();
   request.set_budget_seconds(1e9);
   request.set_all_rejected(true);
-  const auto space = PruneSpace(request);
-  ASSERT_TRUE(space.ok()) << space.status();
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(request));
   int64_t left_out = 0;
   for (const v1::Objective objective : {v1::STEP_TIME, v1::MEMORY}) {
     request.set_objective(objective);
     for (int round = 0; round < 8; ++round) {
-      const auto outcomes = DrawOutcomes(*space, 0.5, 1.2, random);
+      const auto outcomes = DrawOutcomes(space, 0.5, 1.2, random);
       std::set<std::string> plans;
       for (const bool leaves_out : {false, true}) {
         testing::SlowEstimator estimator(2, [&](const v1::SimRequest& sim) {
@@ -329,10 +318,9 @@ TEST(Plan, NeedsNoTimeOfWhatDoesNotFitAndIsSlow) {
           ++left_out;
           return outcome;
         });
-        auto plan = Plan(request, estimator, {}, {}, [&] { return estimator.Now(); });
-        ASSERT_TRUE(plan.ok()) << plan.status();
-        plan->set_seconds(0);
-        plans.insert(plan->DebugString());
+        ASSERT_OK_AND_ASSIGN(auto plan, Plan(request, estimator, {}, {}, [&] { return estimator.Now(); }));
+        plan.set_seconds(0);
+        plans.insert(plan.DebugString());
       }
       EXPECT_EQ(plans.size(), 1u) << "round " << round;
     }
@@ -343,26 +331,22 @@ TEST(Plan, NeedsNoTimeOfWhatDoesNotFitAndIsSlow) {
 // Where the closed forms are off by no more than what lies between the first and the first that is not simulated, the winner is
 // that of simulating all.
 TEST(Plan, FindsTheWinnerOfAllWhereEstimatesAreNearEnough) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  SeededRandom random;
   v1::PlanRequest request = Request();
-  const auto space = PruneSpace(request);
-  ASSERT_TRUE(space.ok()) << space.status();
-  ASSERT_GT(space->survivors.size(), static_cast<size_t>(kSimulations));
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(request));
+  ASSERT_GT(space.survivors.size(), static_cast<size_t>(kSimulations));
   const size_t surely = kSimulations - 2 * kChoiceCount;  // others than the fastest stand for choices
-  const double leeway = space->survivors[surely].roofline.step_seconds / space->survivors[0].roofline.step_seconds;
+  const double leeway = space.survivors[surely].roofline.step_seconds / space.survivors[0].roofline.step_seconds;
   ASSERT_GT(leeway, 1 + 2 * kNearTie);
   for (int round = 0; round < 8; ++round) {
-    const auto outcomes = DrawOutcomes(*space, 1, std::sqrt(leeway / (1 + 2 * kNearTie)), random);
+    const auto outcomes = DrawOutcomes(space, 1, std::sqrt(leeway / (1 + 2 * kNearTie)), random);
     std::set<std::string> winners;
     for (const double budget : {0.0, 1e9}) {
       request.set_budget_seconds(budget);
       const auto outcome_of = [&](const v1::SimRequest& sim) { return outcomes.at(sim.recipe().SerializeAsString()); };
       testing::SlowEstimator estimator(2, outcome_of);
-      const auto plan = Plan(request, estimator, {}, {}, [&] { return estimator.Now(); });
-      ASSERT_TRUE(plan.ok()) << plan.status();
-      winners.insert(plan->ranked(0).recipe_toml());
+      ASSERT_OK_AND_ASSIGN(const auto plan, Plan(request, estimator, {}, {}, [&] { return estimator.Now(); }));
+      winners.insert(plan.ranked(0).recipe_toml());
     }
     EXPECT_EQ(winners.size(), 1u) << "round " << round;
   }
@@ -371,19 +355,16 @@ TEST(Plan, FindsTheWinnerOfAllWhereEstimatesAreNearEnough) {
 // A machine under any load: random times, so that answers come in any order, and any number of simulators. Recipes fit, do not or
 // fail, and take a time near their estimate, as chance has it for each of them once.
 TEST(Plan, IsTheSameUnderAnyLoad) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  SeededRandom random;
   v1::PlanRequest request = Request();
   request.set_top(10000);
   request.set_all_rejected(true);
-  const auto space = PruneSpace(request);
-  ASSERT_TRUE(space.ok()) << space.status();
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(request));
   for (int round = 0; round < 8; ++round) {
     const bool rare = round % 4 == 2;  // then it goes on beyond the count
     const double fitting = rare ? 0.01 : std::uniform_real_distribution<>(0.1, 1)(random);
     std::map<std::string, testing::Outcome> outcomes;
-    for (const Survivor& survivor : space->survivors) {
+    for (const Survivor& survivor : space.survivors) {
       testing::Outcome outcome;
       outcome.fits = std::bernoulli_distribution(fitting)(random);
       outcome.fails = std::bernoulli_distribution(0.05)(random);
@@ -399,13 +380,12 @@ TEST(Plan, IsTheSameUnderAnyLoad) {
         outcome.takes = absl::Seconds(std::exponential_distribution<>(1)(random));
         return outcome;
       });
-      auto plan = Plan(request, estimator, {}, {}, [&] { return estimator.Now(); });
-      ASSERT_TRUE(plan.ok()) << plan.status();
+      ASSERT_OK_AND_ASSIGN(auto plan, Plan(request, estimator, {}, {}, [&] { return estimator.Now(); }));
       if (!rare) {
-        EXPECT_EQ(plan->not_reached() > 0, request.budget_seconds() > 0);
+        EXPECT_EQ(plan.not_reached() > 0, request.budget_seconds() > 0);
       }
-      plan->set_seconds(0);
-      plans.insert(plan->DebugString());
+      plan.set_seconds(0);
+      plans.insert(plan.DebugString());
     }
     EXPECT_EQ(plans.size(), 1u) << "round " << round;
   }
@@ -459,11 +439,10 @@ TEST(Plan, AnswersThatAreThereWhenTheTimeIsOverCount) {
   for (double budget = 0.5;; budget *= 4) {
     LateEstimator estimator(absl::Seconds(budget + 0.1) + kGrace);
     request.set_budget_seconds(budget);
-    auto result = Plan(request, estimator);
-    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_OK_AND_ASSIGN(auto result, Plan(request, estimator));
     if (estimator.total < estimator.Slots() && budget < 100) continue;  // a busy machine: over before all were started
-    EXPECT_EQ(result->captured(), 2);
-    EXPECT_GT(result->not_reached(), 0);
+    EXPECT_EQ(result.captured(), 2);
+    EXPECT_GT(result.not_reached(), 0);
     break;
   }
 }
@@ -477,11 +456,10 @@ TEST(Plan, CancellingIsPossibleWhileTheSpaceIsPruned) {
 
 TEST(Plan, PruningEndsWithTheBudget) {
   int asked = 0;
-  const auto space = PruneSpace(Request(), {}, [&] { return ++asked > 100; });
-  ASSERT_TRUE(space.ok()) << space.status();
-  EXPECT_EQ(space->undecided, space->size - 100);
-  int64_t decided = space->bounded_out + static_cast<int64_t>(space->survivors.size());
-  for (const auto& [_, count] : space->pruned) decided += count;
+  ASSERT_OK_AND_ASSIGN(const auto space, PruneSpace(Request(), {}, [&] { return ++asked > 100; }));
+  EXPECT_EQ(space.undecided, space.size - 100);
+  int64_t decided = space.bounded_out + static_cast<int64_t>(space.survivors.size());
+  for (const auto& [_, count] : space.pruned) decided += count;
   EXPECT_EQ(decided, 100);
 }
 

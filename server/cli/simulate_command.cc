@@ -21,16 +21,15 @@ namespace {
 constexpr char kFullTrace[] = "full-trace";
 
 absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
-  auto request = ReadSimRequest(arguments.Text("recipe"), arguments);
-  if (!request.ok()) return request.status();
+  ASSIGN_OR_RETURN(auto request, ReadSimRequest(arguments.Text("recipe"), arguments));
   ASSIGN_OR_RETURN(const auto trace, OutputPath(arguments, "trace"));
   ASSIGN_OR_RETURN(const auto timeline, OutputPath(arguments, "memory-timeline"));
   if (arguments.Has(kFullTrace) && trace.empty() && timeline.empty())
     return FieldError(absl::StrCat("--", kFullTrace), "", "goes with --trace or --memory-timeline: name a file");
-  request->set_details(true);
-  if (arguments.Has("benchmark")) request->set_cost_mode(v1::COST_BENCHMARK);
-  request->set_chrome_trace_path(trace);
-  request->set_memory_timeline_path(timeline);
+  request.set_details(true);
+  if (arguments.Has("benchmark")) request.set_cost_mode(v1::COST_BENCHMARK);
+  request.set_chrome_trace_path(trace);
+  request.set_memory_timeline_path(timeline);
   return request;
 }
 

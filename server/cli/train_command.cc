@@ -143,11 +143,10 @@ void Tell(const std::string& line) {
 absl::StatusOr<bool> FillLayout(InterruptGuard* guard, TrainCall* call) {
   launch::TrainRequest& request = call->request;
   if (LeavesLayoutOpen(call->spec)) {
-    const auto chosen = ChooseLayout({call->spec, request.model, call->cluster, request.fresh}, guard);
-    if (!chosen.ok()) return chosen.status();
-    Tell(chosen->text);
-    if (!chosen->recipe) return false;
-    request.recipe = *chosen->recipe;
+    ASSIGN_OR_RETURN(const auto chosen, ChooseLayout({call->spec, request.model, call->cluster, request.fresh}, guard));
+    Tell(chosen.text);
+    if (!chosen.recipe) return false;
+    request.recipe = *chosen.recipe;
   } else {
     Tell(PrecisionNote(call->spec.recipe(), call->cluster));
   }

@@ -52,15 +52,10 @@ class LeaseBindingTest : public FleetTest {
   // "epoch:step=digest's first letter" of all.
   std::vector<std::string> Committed(const std::string& job) {
     std::vector<std::string> all;
-    const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
-      const auto found = transaction.ListCheckpoints(job);
-      for (const v1::Checkpoint& one : *found) {
-        all.push_back(absl::StrCat(one.epoch(), ":", one.step(), "=", one.digest().substr(0, 1)));
-        EXPECT_EQ(one.directory(), CheckpointsOf(job, one.epoch()));
-      }
-      return absl::OkStatus();
-    });
-    EXPECT_TRUE(read.ok()) << read;
+    for (const v1::Checkpoint& one : MustRead(*store_, [&](auto& read) { return read.ListCheckpoints(job); })) {
+      all.push_back(absl::StrCat(one.epoch(), ":", one.step(), "=", one.digest().substr(0, 1)));
+      EXPECT_EQ(one.directory(), CheckpointsOf(job, one.epoch()));
+    }
     return all;
   }
 };
@@ -264,19 +259,16 @@ TEST_F(LeaseBindingTest, RowsAndTracesAreOfTheJobsRanks) {
   EXPECT_EQ(Metrics(lease.job()).size(), 1u) << "the first step, with which it began";
   report(2, {0, 1});
   trace(3, 1, gzip);
-  const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
-    EXPECT_EQ(transaction.ListRankReports(lease.job(), 9)->at(0).ranks_size(), 2);
-    const auto traces = *transaction.ListStepTraces(lease.job());
-    EXPECT_EQ(traces.size(), 1u);
-    EXPECT_EQ(traces.at(0).name(), lease.job() + "/stepTraces/1-3-1");
-    EXPECT_EQ(traces.at(0).bytes(), static_cast<int64_t>(gzip.size()));
-    EXPECT_GT(traces.at(0).time_us(), 0);
-    const v1::TraceFile file = **transaction.GetStepTrace(lease.job(), 1, 3, 1);
-    EXPECT_EQ(file.trace_gzip(), gzip);
-    EXPECT_THAT(file.file_name(), testing::EndsWith("-attempt-1-step-3-rank-1.json.gz"));
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(read.ok()) << read;
+  const auto reports = MustRead(*store_, [&](auto& read) { return read.ListRankReports(lease.job(), 9); });
+  EXPECT_EQ(reports.at(0).ranks_size(), 2);
+  const auto traces = MustRead(*store_, [&](auto& read) { return read.ListStepTraces(lease.job()); });
+  EXPECT_EQ(traces.size(), 1u);
+  EXPECT_EQ(traces.at(0).name(), lease.job() + "/stepTraces/1-3-1");
+  EXPECT_EQ(traces.at(0).bytes(), static_cast<int64_t>(gzip.size()));
+  EXPECT_GT(traces.at(0).time_us(), 0);
+  const auto file = MustRead(*store_, [&](auto& read) { return read.GetStepTrace(lease.job(), 1, 3, 1); });
+  EXPECT_EQ(file->trace_gzip(), gzip);
+  EXPECT_THAT(file->file_name(), testing::EndsWith("-attempt-1-step-3-rank-1.json.gz"));
 }
 
 TEST_F(LeaseBindingTest, AJobThatIsOverHearsNothingMore) {
@@ -302,11 +294,7 @@ TEST_F(LeaseBindingTest, WhatAnotherJobsFolderHoldsIsNotItsToSay) {
     fact->mutable_directory_kept()->set_directory(CheckpointsOf(other, 1));
     fact->mutable_directory_kept()->add_steps(3);
   });
-  const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
-    EXPECT_EQ(transaction.ListKeptCheckpoints(other)->size(), 3u);
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(read.ok());
+  EXPECT_EQ(MustRead(*store_, [&](auto& read) { return read.ListKeptCheckpoints(other); }).size(), 3u);
 }
 
 TEST_F(LeaseBindingTest, RefusalsAreLoggedAndFillNoDisk) {

@@ -24,14 +24,7 @@ using testing::StartsWith;
 class JobLogTest : public FleetTest {
  protected:
   std::vector<v1::LogLine> Lines(const std::string& job) {
-    std::vector<v1::LogLine> lines;
-    const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
-      auto found = transaction.ListLogs({.job = job, .limit = 1000});
-      if (found.ok()) lines = *std::move(found);
-      return found.status();
-    });
-    EXPECT_TRUE(read.ok()) << read;
-    return lines;
+    return MustRead(*store_, [&](auto& read) { return read.ListLogs({.job = job, .limit = 1000}); });
   }
   std::vector<std::string> Texts(const std::string& job) {
     std::vector<std::string> texts;
@@ -44,15 +37,9 @@ class JobLogTest : public FleetTest {
   // "epoch:step" of those that are not gone.
   std::vector<std::string> Kept(const std::string& job) {
     std::vector<std::string> kept;
-    const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
-      auto found = transaction.ListCheckpoints(job);
-      if (!found.ok()) return found.status();
-      for (const v1::Checkpoint& one : *found) {
-        if (!one.has_remove_time_us()) kept.push_back(absl::StrCat(one.epoch(), ":", one.step()));
-      }
-      return absl::OkStatus();
-    });
-    EXPECT_TRUE(read.ok()) << read;
+    for (const v1::Checkpoint& one : MustRead(*store_, [&](auto& read) { return read.ListCheckpoints(job); })) {
+      if (!one.has_remove_time_us()) kept.push_back(absl::StrCat(one.epoch(), ":", one.step()));
+    }
     return kept;
   }
   void ReportKept(TestAgent* agent, const v1::LeaseId& lease, int64_t epoch, const std::vector<int64_t>& steps) {
@@ -89,11 +76,7 @@ TEST_F(JobLogTest, WhyItFailedAtOnce) {
 
 TEST_F(JobLogTest, WhyItWasCancelledBeforeAnythingRan) {
   const std::string job = Submit(2);
-  const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
-    v1::Job now = **transaction.GetJob(job);
-    return Move(transaction, &now, v1::CANCELLED, "asked by a user", 1);
-  });
-  ASSERT_TRUE(asked.ok()) << asked;
+  MoveJob(job, v1::CANCELLED, "asked by a user");
   EXPECT_THAT(Texts(job), ElementsAre("0 info job cancelled: asked by a user"));
 }
 
@@ -104,13 +87,12 @@ TEST_F(JobLogTest, CheckpointsOfAnEarlierServerAreListedAndGoneOnFrom) {
   v1::LeaseId lease = agent_.link.NextStart().lease();
   for (const int64_t step : {2, 4}) {
     EXPECT_TRUE(Commit(&agent_, lease, step).commit());
-    const absl::Status stored = store_->Write([&](store::Transaction& transaction) {
+    Write([&](store::Transaction& transaction) {
       v1::Checkpoint checkpoint = (*transaction.ListCheckpoints(job)).back();
       checkpoint.clear_digest();
       checkpoint.GetReflection()->MutableUnknownFields(&checkpoint)->AddLengthDelimited(6, "the digest of rank 0");
       return transaction.PutCheckpoint(job, checkpoint);
     });
-    ASSERT_TRUE(stored.ok()) << stored;
   }
   ReportEnd(&agent_, lease, absl::UnavailableError("rank 1 died"));
   const v1::StartAttempt start = agent_.link.NextStart();

@@ -42,14 +42,8 @@ class PlacingTest : public FleetTest {
     return job.name();
   }
   std::string PlannedFor(const std::string& job) {
-    std::string cluster;
-    const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
-      const auto plan = transaction.GetPlan(job);
-      if (plan.ok() && *plan) cluster = (*plan)->cluster();
-      return plan.status();
-    });
-    EXPECT_TRUE(read.ok()) << read;
-    return cluster;
+    const auto plan = MustRead(*store_, [&](auto& read) { return read.GetPlan(job); });
+    return plan ? plan->cluster() : "";
   }
 };
 

@@ -183,14 +183,7 @@ class CheckpointDamageTest : public FleetTest {
     return agent_.link.NextStart();
   }
   std::vector<v1::Checkpoint> Checkpoints(const std::string& job) const {
-    std::vector<v1::Checkpoint> checkpoints;
-    const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
-      auto listed = transaction.ListKeptCheckpoints(job);
-      if (listed.ok()) checkpoints = *std::move(listed);
-      return listed.status();
-    });
-    EXPECT_TRUE(read.ok()) << read;
-    return checkpoints;
+    return MustRead(*store_, [&](auto& read) { return read.ListKeptCheckpoints(job); });
   }
   // Steps of those that are known to be damaged.
   std::vector<int64_t> Damaged(const std::string& job) const {
@@ -230,14 +223,9 @@ TEST_F(CheckpointDamageTest, TheNextOlderOneIsGoneOnFromAndNoRestartIsUsedUp) {
   EXPECT_EQ(Attempts(job)[1].damage().step(), 8);
   EXPECT_EQ(Attempts(job)[1].state(), "failed");
   std::vector<std::string> told;
-  const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
-    const auto transitions = transaction.ListTransitions(job, 0, 1000);
-    for (const v1::Transition& one : transitions.value()) {
-      if (one.to() == RESTARTING) told.push_back(one.reason());
-    }
-    return absl::OkStatus();
-  });
-  ASSERT_TRUE(read.ok());
+  for (const v1::Transition& one : Transitions(job)) {
+    if (one.to() == RESTARTING) told.push_back(one.reason());
+  }
   EXPECT_EQ(told[1], "the checkpoint of step 8 is damaged (rank-00001.bin: w [0] + [4]: torn); goes on from step 6");
   EXPECT_EQ(told[2], "the checkpoint of step 6 is damaged (/runs/epoch-1/step-6: is gone); goes on from step 4 in 1 s")
       << "one bad disk does not use up all checkpoints within seconds";
@@ -373,11 +361,7 @@ TEST_F(CheckpointDamageTest, DamageOfWhatIsNoCheckpointOfTheJobIsAnyOtherFailure
 TEST_F(CheckpointDamageTest, ACancelledJobIsCancelledAndItsCheckpointIsMarked) {
   const std::string job = Submit(2);
   const v1::StartAttempt start = CommitAndRestart({4, 8});
-  const absl::Status cancelled = store_->Write([&](store::Transaction& transaction) {
-    v1::Job now = **transaction.GetJob(job);
-    return Move(transaction, &now, CANCELLING, "enough", 1);
-  });
-  ASSERT_TRUE(cancelled.ok()) << cancelled;
+  MoveJob(job, CANCELLING, "enough");
   ReportDamage(start, "torn");
   EXPECT_EQ(AwaitState(job, CANCELLED).committed_step(), 4);
   EXPECT_THAT(Damaged(job), ElementsAre(8));

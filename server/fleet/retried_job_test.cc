@@ -48,10 +48,6 @@ class RetriedJobTest : public FleetTest {
     Write([&](store::Transaction& transaction) { return transaction.PutCheckpoint(old_, checkpoint); });
     return checkpoint;
   }
-  void Write(const std::function<absl::Status(store::Transaction&)>& work) {
-    const absl::Status status = store_->Write(work);
-    EXPECT_TRUE(status.ok()) << status;
-  }
   std::string SubmitRetry(int64_t max_restarts = 1) {
     v1::Job job = MakeJob(2, 1, max_restarts);
     job.set_retry_of(old_);

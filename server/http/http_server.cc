@@ -432,16 +432,13 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions&
                                                               Notifier* notifier, Metrics* metrics) {
   const auto* service = v1::Job::descriptor()->file()->pool()->FindServiceByName("legoai.v1.ControlPlane");
   RETURN_IF_ERROR(CheckHandlers(service, handlers));
-  absl::StatusOr<Transcoder> transcoder = Transcoder::Create(service);
-  if (!transcoder.ok()) return transcoder.status();
+  ASSIGN_OR_RETURN(auto transcoder, Transcoder::Create(service));
   StaticFiles files;
   if (!options.web_directory.empty()) {
-    absl::StatusOr<StaticFiles> loaded = StaticFiles::Load(options.web_directory);
-    if (!loaded.ok()) return loaded.status();
-    files = *std::move(loaded);
+    ASSIGN_OR_RETURN(files, StaticFiles::Load(options.web_directory));
   }
   auto server =
-      std::make_unique<Server>(options, std::move(handlers), pool, notifier, metrics, *std::move(transcoder), std::move(files));
+      std::make_unique<Server>(options, std::move(handlers), pool, notifier, metrics, std::move(transcoder), std::move(files));
   RETURN_IF_ERROR(server->Listen());
   return server;
 }

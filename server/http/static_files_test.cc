@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::server {
 namespace {
@@ -27,27 +28,25 @@ class StaticFilesTest : public testing::Test {
 };
 
 TEST_F(StaticFilesTest, FindsFilesWithTypeAndCaching) {
-  const auto files = StaticFiles::Load((root_ / "web").string());
-  ASSERT_TRUE(files.ok()) << files.status();
-  const StaticFile* script = files->Find("/assets/app-1234.js");
+  ASSERT_OK_AND_ASSIGN(const auto files, StaticFiles::Load((root_ / "web").string()));
+  const StaticFile* script = files.Find("/assets/app-1234.js");
   ASSERT_NE(script, nullptr);
   EXPECT_EQ(script->content, "let x;");
   EXPECT_EQ(script->type, "text/javascript; charset=utf-8");
   EXPECT_NE(script->cache_control.find("immutable"), std::string::npos);
-  const StaticFile* index = files->Find("/");
+  const StaticFile* index = files.Find("/");
   ASSERT_NE(index, nullptr);
   EXPECT_EQ(index->cache_control, "no-cache");
   EXPECT_NE(index->etag, script->etag);
-  EXPECT_EQ(files->Find("/jobs/01J"), index);
+  EXPECT_EQ(files.Find("/jobs/01J"), index);
 }
 
 TEST_F(StaticFilesTest, NothingOutsideIsReached) {
   fs::create_symlink(root_ / "secret.txt", root_ / "web/link.txt");
-  const auto files = StaticFiles::Load((root_ / "web").string());
-  ASSERT_TRUE(files.ok());
+  ASSERT_OK_AND_ASSIGN(const auto files, StaticFiles::Load((root_ / "web").string()));
   for (const char* path : {"/../secret.txt", "/assets/../../secret.txt", "/link.txt", "/assets/../index.html", "//secret.txt",
                            "/..%2fsecret.txt", "/app.js"}) {
-    EXPECT_EQ(files->Find(path), nullptr) << path;
+    EXPECT_EQ(files.Find(path), nullptr) << path;
   }
 }
 

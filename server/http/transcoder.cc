@@ -52,9 +52,8 @@ absl::Status MergeQuery(const std::string& query, const std::map<std::string, st
   }
   for (const auto& [key, list] : values) {
     if (from_path.count(key)) return FieldError(key, list[0], "is in the path already: leave it out of the query");
-    absl::StatusOr<std::string> text = QueryText(key, list, request->GetDescriptor()->FindFieldByName(key));
-    if (!text.ok()) return text.status();
-    RETURN_IF_ERROR(MergeText(key, *text, request));
+    ASSIGN_OR_RETURN(const auto text, QueryText(key, list, request->GetDescriptor()->FindFieldByName(key)));
+    RETURN_IF_ERROR(MergeText(key, text, request));
   }
   return absl::OkStatus();
 }

@@ -100,11 +100,10 @@ struct Listening {
 };
 
 absl::StatusOr<ListenAddress> ReadAddress(const std::string& flag, const std::string& text, std::vector<std::string>* open) {
-  auto address = ParseListenAddress(flag, text);
-  if (!address.ok()) return address.status();
-  ASSIGN_OR_RETURN(const auto numbers, ResolveHost(flag, address->host));
-  RETURN_IF_ERROR(CheckReachable(flag, *address, numbers, absl::GetFlag(FLAGS_insecure)));
-  if (!CheckReachable(flag, *address, numbers, /*insecure=*/false).ok()) open->push_back(absl::StrCat(flag, "=", text));
+  ASSIGN_OR_RETURN(auto address, ParseListenAddress(flag, text));
+  ASSIGN_OR_RETURN(const auto numbers, ResolveHost(flag, address.host));
+  RETURN_IF_ERROR(CheckReachable(flag, address, numbers, absl::GetFlag(FLAGS_insecure)));
+  if (!CheckReachable(flag, address, numbers, /*insecure=*/false).ok()) open->push_back(absl::StrCat(flag, "=", text));
   return address;
 }
 
@@ -242,15 +241,14 @@ absl::Status Serve() {
   ASSIGN_OR_RETURN(const auto listening, ReadListening());
   ASSIGN_OR_RETURN(auto times, ReadTimes());
   ASSIGN_OR_RETURN(const auto data, DataFolder());
-  const auto sim = SimOptions();
-  if (!sim.ok()) return sim.status();
+  ASSIGN_OR_RETURN(const auto sim, SimOptions());
   ASSIGN_OR_RETURN(auto store, MakeStore(data));
 
   Notifier notifier;
   Metrics metrics;
   MeasuredStore measured(store.store.get(), &metrics);
   ControllerOptions options = std::move(times);
-  options.make_estimator = [sim] { return std::make_unique<planner::LegoSimPool>(*sim); };
+  options.make_estimator = [sim] { return std::make_unique<planner::LegoSimPool>(sim); };
   options.now_us = NowUs;
   options.steady = Steady;
   options.metrics = &metrics;
@@ -263,8 +261,7 @@ absl::Status Serve() {
   // Agents that come back at once find the leases that the store has.
   RETURN_IF_ERROR(controller.Begin());
   int grpc_port = 0;
-  auto grpc_server = ListenGrpc(listening.grpc, {users.service(), agents.get()}, &grpc_port);
-  if (!grpc_server.ok()) return grpc_server.status();
+  ASSIGN_OR_RETURN(auto grpc_server, ListenGrpc(listening.grpc, {users.service(), agents.get()}, &grpc_port));
 
   std::unique_ptr<HttpServer> http;
   if (listening.http) {
@@ -291,8 +288,8 @@ absl::Status Serve() {
   LogInfo(absl::StrCat("ends: ", strsignal(got), "; running trainers go on"));
   http.reset();
   users.EndWatches();
-  (*grpc_server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
-  (*grpc_server)->Wait();
+  grpc_server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  grpc_server->Wait();
   return *store.damage;
 }
 

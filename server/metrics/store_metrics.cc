@@ -4,6 +4,7 @@
 #include <map>
 
 #include "proto/enum_text.h"
+#include "proto/status.h"
 
 namespace legoai::server {
 
@@ -28,18 +29,15 @@ void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics) {
 
 absl::Status SetJobGauges(store::Store& store, Metrics* metrics) {
   std::map<int, int64_t> jobs;
-  absl::Status status = store.Read([&jobs](store::ReadTransaction& read) -> absl::Status {
+  RETURN_IF_ERROR(store.Read([&jobs](store::ReadTransaction& read) -> absl::Status {
     for (int state = v1::SUBMITTED; state <= v1::CANCELLED; ++state) {
       store::JobQuery query;
       query.project = "projects/default";
       query.states = {static_cast<v1::JobState>(state)};
-      const absl::StatusOr<int64_t> count = read.CountJobs(query);
-      if (!count.ok()) return count.status();
-      jobs[state] = *count;
+      ASSIGN_OR_RETURN(jobs[state], read.CountJobs(query));
     }
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  }));
   for (const auto& [state, count] : jobs) metrics->SetJobs(EnumText(static_cast<v1::JobState>(state)), count);
   return absl::OkStatus();
 }

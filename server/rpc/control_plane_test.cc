@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "proto/testing/assert_ok.h"
 #include "server/jobs/names.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/jobs/transition.h"
@@ -58,32 +59,29 @@ class ControlPlaneTest : public ::testing::Test {
 };
 
 TEST_F(ControlPlaneTest, ASubmissionIsAJobAtOnce) {
-  const auto job = control().CreateJob(ExampleSubmission());
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_TRUE(ParseJobName("name", job->name()).ok()) << job->name();
-  EXPECT_EQ(job->state(), v1::SUBMITTED);
-  EXPECT_EQ(job->version(), 1);
-  EXPECT_EQ(job->epoch(), 0);
-  EXPECT_GT(job->create_time_us(), 0);
-  EXPECT_EQ(job->spec().resources().pool(), "default");
+  ASSERT_OK_AND_ASSIGN(const auto job, control().CreateJob(ExampleSubmission()));
+  EXPECT_TRUE(ParseJobName("name", job.name()).ok()) << job.name();
+  EXPECT_EQ(job.state(), v1::SUBMITTED);
+  EXPECT_EQ(job.version(), 1);
+  EXPECT_EQ(job.epoch(), 0);
+  EXPECT_GT(job.create_time_us(), 0);
+  EXPECT_EQ(job.spec().resources().pool(), "default");
   EXPECT_EQ(service_.fleet().job_changes, 1);
-  EXPECT_EQ(service_.Get(job->name()).SerializeAsString(), job->SerializeAsString());
+  EXPECT_EQ(service_.Get(job.name()).SerializeAsString(), job.SerializeAsString());
   v1::ListTransitionsRequest request;
-  request.set_parent(job->name());
-  const auto history = control().ListTransitions(request);
-  ASSERT_TRUE(history.ok());
-  ASSERT_EQ(history->transitions_size(), 1);
-  EXPECT_EQ(history->transitions(0).to(), v1::SUBMITTED);
-  EXPECT_EQ(history->transitions(0).version(), 1);
+  request.set_parent(job.name());
+  ASSERT_OK_AND_ASSIGN(const auto history, control().ListTransitions(request));
+  ASSERT_EQ(history.transitions_size(), 1);
+  EXPECT_EQ(history.transitions(0).to(), v1::SUBMITTED);
+  EXPECT_EQ(history.transitions(0).version(), 1);
 }
 
 TEST_F(ControlPlaneTest, WhatIsOnlyCheckedIsNotKept) {
   v1::CreateJobRequest request = ExampleSubmission("request-1");
   request.set_validate_only(true);
-  const auto job = control().CreateJob(request);
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->name(), "");
-  EXPECT_EQ(job->spec().policy().max_restarts(), 3);
+  ASSERT_OK_AND_ASSIGN(const auto job, control().CreateJob(request));
+  EXPECT_EQ(job.name(), "");
+  EXPECT_EQ(job.spec().policy().max_restarts(), 3);
   EXPECT_EQ(List().total_size(), 0);
   EXPECT_EQ(service_.fleet().job_changes, 0);
   request.mutable_spec()->mutable_recipe()->mutable_training()->clear_seq_len();
@@ -91,23 +89,20 @@ TEST_F(ControlPlaneTest, WhatIsOnlyCheckedIsNotKept) {
 }
 
 TEST_F(ControlPlaneTest, TheSameRequestIsTheSameJob) {
-  const auto first = control().CreateJob(ExampleSubmission("request-1"));
-  ASSERT_TRUE(first.ok());
-  service_.Move(first->name(), {v1::PLANNING});
-  const auto second = control().CreateJob(ExampleSubmission("request-1"));
-  ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_EQ(second->name(), first->name());
-  EXPECT_EQ(second->state(), v1::PLANNING) << "the job as it is";
+  ASSERT_OK_AND_ASSIGN(const auto first, control().CreateJob(ExampleSubmission("request-1")));
+  service_.Move(first.name(), {v1::PLANNING});
+  ASSERT_OK_AND_ASSIGN(const auto second, control().CreateJob(ExampleSubmission("request-1")));
+  EXPECT_EQ(second.name(), first.name());
+  EXPECT_EQ(second.state(), v1::PLANNING) << "the job as it is";
   EXPECT_EQ(List().total_size(), 1);
   v1::CreateJobRequest other = ExampleSubmission("request-1");
   other.mutable_spec()->mutable_policy()->set_priority(1);
-  ExpectFault(control().CreateJob(other).status(), absl::StatusCode::kAlreadyExists, "request_id", first->name());
+  ExpectFault(control().CreateJob(other).status(), absl::StatusCode::kAlreadyExists, "request_id", first.name());
   // Another project has its own.
   v1::CreateJobRequest elsewhere = ExampleSubmission("request-1");
   elsewhere.set_parent("projects/other");
-  const auto third = control().CreateJob(elsewhere);
-  ASSERT_TRUE(third.ok()) << third.status();
-  EXPECT_NE(third->name(), first->name());
+  ASSERT_OK_AND_ASSIGN(const auto third, control().CreateJob(elsewhere));
+  EXPECT_NE(third.name(), first.name());
   EXPECT_EQ(List().total_size(), 1);
 }
 
@@ -131,12 +126,11 @@ TEST_F(ControlPlaneTest, CancellingEndsWhatHasNoLeaseAtOnce) {
   for (const auto& path : paths) {
     const std::string name = service_.Create().name();
     service_.Move(name, path);
-    const auto job = Cancel(name, "no longer needed");
-    ASSERT_TRUE(job.ok()) << job.status();
-    EXPECT_EQ(job->state(), v1::CANCELLED);
-    EXPECT_EQ(job->reason(), "was cancelled: no longer needed");
-    EXPECT_EQ(job->outcome().error().code(), static_cast<int>(absl::StatusCode::kCancelled));
-    EXPECT_TRUE(job->has_end_time_us());
+    ASSERT_OK_AND_ASSIGN(const auto job, Cancel(name, "no longer needed"));
+    EXPECT_EQ(job.state(), v1::CANCELLED);
+    EXPECT_EQ(job.reason(), "was cancelled: no longer needed");
+    EXPECT_EQ(job.outcome().error().code(), static_cast<int>(absl::StatusCode::kCancelled));
+    EXPECT_TRUE(job.has_end_time_us());
   }
 }
 
@@ -146,23 +140,20 @@ TEST_F(ControlPlaneTest, CancellingAsksWhatRunsToStop) {
     service_.Move(name, {v1::PLANNING, v1::QUEUED, v1::LEASED});
     service_.Move(name, more);
     const int wakes = service_.fleet().job_changes;
-    const auto job = Cancel(name);
-    ASSERT_TRUE(job.ok()) << job.status();
-    EXPECT_EQ(job->state(), v1::CANCELLING);
-    EXPECT_FALSE(job->has_outcome());
+    ASSERT_OK_AND_ASSIGN(const auto job, Cancel(name));
+    EXPECT_EQ(job.state(), v1::CANCELLING);
+    EXPECT_FALSE(job.has_outcome());
     EXPECT_EQ(service_.fleet().job_changes, wakes + 1);
-    const auto again = Cancel(name, "again");
-    ASSERT_TRUE(again.ok());
-    EXPECT_EQ(again->SerializeAsString(), job->SerializeAsString()) << "asked once is enough";
+    ASSERT_OK_AND_ASSIGN(const auto again, Cancel(name, "again"));
+    EXPECT_EQ(again.SerializeAsString(), job.SerializeAsString()) << "asked once is enough";
   }
 }
 
 TEST_F(ControlPlaneTest, CancellingLeavesTheEndAsItIs) {
   const std::string name = service_.Create().name();
   const v1::Job before = service_.Move(name, {v1::PLANNING, v1::QUEUED, v1::LEASED, v1::RUNNING, v1::SUCCEEDED});
-  const auto job = Cancel(name);
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->SerializeAsString(), before.SerializeAsString());
+  ASSERT_OK_AND_ASSIGN(const auto job, Cancel(name));
+  EXPECT_EQ(job.SerializeAsString(), before.SerializeAsString());
   ExpectFault(Cancel(kNobody).status(), absl::StatusCode::kNotFound, "name");
   ExpectFault(Cancel("nonsense").status(), absl::StatusCode::kInvalidArgument, "name");
   ExpectFault(Cancel(name, std::string(501, 'a')).status(), absl::StatusCode::kInvalidArgument, "reason");
@@ -172,19 +163,18 @@ TEST_F(ControlPlaneTest, RetryIsANewJobOfAFailedOne) {
   const std::string name = service_.Create("the first").name();
   ExpectFault(Retry(name).status(), absl::StatusCode::kFailedPrecondition, "name", "is submitted");
   service_.Move(name, {v1::FAILED});
-  const auto job = Retry(name, "request-1");
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_NE(job->name(), name);
-  EXPECT_EQ(job->retry_of(), name);
-  EXPECT_EQ(job->state(), v1::SUBMITTED);
-  EXPECT_EQ(job->spec().SerializeAsString(), service_.Get(name).spec().SerializeAsString());
-  EXPECT_EQ(Retry(name, "request-1")->name(), job->name());
-  EXPECT_NE(Retry(name)->name(), job->name()) << "without a request_id each is another one";
+  ASSERT_OK_AND_ASSIGN(const auto job, Retry(name, "request-1"));
+  EXPECT_NE(job.name(), name);
+  EXPECT_EQ(job.retry_of(), name);
+  EXPECT_EQ(job.state(), v1::SUBMITTED);
+  EXPECT_EQ(job.spec().SerializeAsString(), service_.Get(name).spec().SerializeAsString());
+  EXPECT_EQ(Retry(name, "request-1")->name(), job.name());
+  EXPECT_NE(Retry(name)->name(), job.name()) << "without a request_id each is another one";
   // A request_id is used once, whatever for.
   ExpectFault(control().CreateJob(ExampleSubmission("request-1")).status(), absl::StatusCode::kAlreadyExists, "request_id");
-  service_.Move(job->name(), {v1::CANCELLED});
-  ExpectFault(Retry(job->name(), "request-1").status(), absl::StatusCode::kAlreadyExists, "request_id");
-  EXPECT_TRUE(Retry(job->name()).ok());
+  service_.Move(job.name(), {v1::CANCELLED});
+  ExpectFault(Retry(job.name(), "request-1").status(), absl::StatusCode::kAlreadyExists, "request_id");
+  EXPECT_TRUE(Retry(job.name()).ok());
   ExpectFault(Retry(kNobody).status(), absl::StatusCode::kNotFound, "name");
 }
 
@@ -241,10 +231,9 @@ TEST_F(ControlPlaneTest, TheHistoryComesInPages) {
   v1::ListTransitionsRequest request;
   request.set_parent(name);
   request.set_page_size(4);
-  const auto first = control().ListTransitions(request);
-  ASSERT_TRUE(first.ok()) << first.status();
-  ASSERT_EQ(first->transitions_size(), 4);
-  request.set_page_token(first->next_page_token());
+  ASSERT_OK_AND_ASSIGN(const auto first, control().ListTransitions(request));
+  ASSERT_EQ(first.transitions_size(), 4);
+  request.set_page_token(first.next_page_token());
   const auto second = control().ListTransitions(request);
   ASSERT_EQ(second->transitions_size(), 2);
   EXPECT_EQ(second->transitions(1).to(), v1::RUNNING);
@@ -271,10 +260,9 @@ TEST_F(ControlPlaneTest, AttemptsAndCheckpointsComeInPages) {
   v1::ListAttemptsRequest attempts;
   attempts.set_parent(name);
   attempts.set_page_size(2);
-  const auto first = control().ListAttempts(attempts);
-  ASSERT_TRUE(first.ok()) << first.status();
-  ASSERT_EQ(first->attempts_size(), 2);
-  attempts.set_page_token(first->next_page_token());
+  ASSERT_OK_AND_ASSIGN(const auto first, control().ListAttempts(attempts));
+  ASSERT_EQ(first.attempts_size(), 2);
+  attempts.set_page_token(first.next_page_token());
   const auto second = control().ListAttempts(attempts);
   ASSERT_EQ(second->attempts_size(), 1);
   EXPECT_EQ(second->attempts(0).attempt(), 3);
@@ -283,14 +271,13 @@ TEST_F(ControlPlaneTest, AttemptsAndCheckpointsComeInPages) {
   checkpoints.set_parent(name);
   checkpoints.set_page_size(1);
   for (int epoch = 1; epoch <= 3; ++epoch) {
-    const auto page = control().ListCheckpoints(checkpoints);
-    ASSERT_TRUE(page.ok()) << page.status();
-    ASSERT_EQ(page->checkpoints_size(), 1);
-    EXPECT_EQ(page->checkpoints(0).epoch(), epoch);
-    EXPECT_EQ(page->next_page_token().empty(), epoch == 3);
-    checkpoints.set_page_token(page->next_page_token());
+    ASSERT_OK_AND_ASSIGN(const auto page, control().ListCheckpoints(checkpoints));
+    ASSERT_EQ(page.checkpoints_size(), 1);
+    EXPECT_EQ(page.checkpoints(0).epoch(), epoch);
+    EXPECT_EQ(page.next_page_token().empty(), epoch == 3);
+    checkpoints.set_page_token(page.next_page_token());
   }
-  checkpoints.set_page_token(first->next_page_token());
+  checkpoints.set_page_token(first.next_page_token());
   ExpectFault(control().ListCheckpoints(checkpoints).status(), absl::StatusCode::kInvalidArgument, "page_token", "another query");
 }
 
@@ -334,11 +321,10 @@ TEST_F(ControlPlaneTest, MetricsAreThinnedOut) {
   });
   v1::QueryMetricsRequest request;
   request.set_name(name);
-  auto all = control().QueryMetrics(request);
-  ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_EQ(all->steps(), 3000);
-  EXPECT_LE(all->points_size(), 1000);
-  EXPECT_GE(all->points_size(), 990);
+  ASSERT_OK_AND_ASSIGN(auto all, control().QueryMetrics(request));
+  EXPECT_EQ(all.steps(), 3000);
+  EXPECT_LE(all.points_size(), 1000);
+  EXPECT_GE(all.points_size(), 990);
   request.set_max_points(100000);
   EXPECT_LE(control().QueryMetrics(request)->points_size(), 1000);
   request.set_max_points(20);
@@ -372,14 +358,13 @@ TEST_F(ControlPlaneTest, LogsAreFollowed) {
   request.set_page_size(4);
   std::vector<std::string> texts;
   for (;;) {
-    const auto page = control().ListLogs(request);
-    ASSERT_TRUE(page.ok()) << page.status();
-    for (const auto& line : page->lines()) texts.push_back(line.text());
-    if (page->lines().empty()) {
-      EXPECT_EQ(page->last_sequence(), request.after_sequence());
+    ASSERT_OK_AND_ASSIGN(const auto page, control().ListLogs(request));
+    for (const auto& line : page.lines()) texts.push_back(line.text());
+    if (page.lines().empty()) {
+      EXPECT_EQ(page.last_sequence(), request.after_sequence());
       break;
     }
-    request.set_after_sequence(page->last_sequence());
+    request.set_after_sequence(page.last_sequence());
   }
   ASSERT_EQ(texts.size(), 10u);
   EXPECT_EQ(texts[9], "line 9");
@@ -506,10 +491,9 @@ TEST_F(ControlPlaneTest, WorkersAreListedFilteredAndDrained) {
   request.set_page_size(2);
   std::vector<std::string> names;
   do {
-    const auto page = control().ListWorkers(request);
-    ASSERT_TRUE(page.ok()) << page.status();
-    for (const auto& worker : page->workers()) names.push_back(worker.name());
-    request.set_page_token(page->next_page_token());
+    ASSERT_OK_AND_ASSIGN(const auto page, control().ListWorkers(request));
+    for (const auto& worker : page.workers()) names.push_back(worker.name());
+    request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
   EXPECT_EQ(names,
             (std::vector<std::string>{"workers/node-0", "workers/node-1", "workers/node-2", "workers/node-3", "workers/node-4"}));
@@ -560,11 +544,10 @@ TEST_F(ControlPlaneTest, PlansAndSimulationsAreCheckedFirst) {
 }
 
 TEST_F(ControlPlaneTest, TheServerSaysWhatItIs) {
-  const auto info = control().GetServerInfo({});
-  ASSERT_TRUE(info.ok());
-  EXPECT_EQ(info->store(), "sqlite");
-  EXPECT_GT(info->schema_version(), 0);
-  EXPECT_FALSE(info->build_version().empty());
+  ASSERT_OK_AND_ASSIGN(const auto info, control().GetServerInfo({}));
+  EXPECT_EQ(info.store(), "sqlite");
+  EXPECT_GT(info.schema_version(), 0);
+  EXPECT_FALSE(info.build_version().empty());
 }
 
 }  // namespace

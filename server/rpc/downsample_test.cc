@@ -6,6 +6,8 @@
 #include <limits>
 #include <random>
 
+#include "proto/testing/seeded_random.h"
+
 namespace legoai::server {
 namespace {
 
@@ -23,9 +25,7 @@ std::vector<CurvePoint> Curve(size_t count, std::mt19937_64* random, double held
 }
 
 TEST(Downsample, KeepsWhatItPromises) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  SeededRandom random;
   for (int round = 0; round < 300; ++round) {
     const size_t count = random() % 500, most = 2 + random() % 200;
     const auto curve = Curve(count, &random, round % 3 == 0 ? 0.5 : 0.02);

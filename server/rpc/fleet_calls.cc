@@ -82,11 +82,10 @@ absl::StatusOr<v1::SimRequest> CheckSimRequest(v1::SimRequest request) {
 absl::StatusOr<v1::ListWorkersResponse> ControlPlane::ListWorkers(const v1::ListWorkersRequest& request) {
   ASSIGN_OR_RETURN(const auto filter, ParseWorkerFilter(request.filter()));
   ASSIGN_OR_RETURN(const auto size, PageSize(request.page_size(), kWorkersPage));
-  const auto cursor = ReadPageToken({"workers", request.filter()}, request.page_token());
-  if (!cursor.ok()) return cursor.status();
+  ASSIGN_OR_RETURN(const auto cursor, ReadPageToken({"workers", request.filter()}, request.page_token()));
   v1::ListWorkersResponse response;
   for (v1::Worker& worker : fleet_->Workers()) {
-    if (worker.name() <= *cursor || !Matches(filter, worker)) continue;
+    if (worker.name() <= cursor || !Matches(filter, worker)) continue;
     if (response.workers_size() == size) {
       response.set_next_page_token(MakePageToken({"workers", request.filter()}, response.workers().rbegin()->name()));
       break;
@@ -126,10 +125,8 @@ absl::Status ControlPlane::Plan(const v1::PlanRequest& request, const std::funct
     *response.mutable_progress() = at;
     if (!send(response)) left = true;
   };
-  auto result = fleet_->Plan(checked, progress, [&] { return left || cancelled(); });
-  if (!result.ok()) return result.status();
   v1::PlanResponse response;
-  *response.mutable_result() = *std::move(result);
+  ASSIGN_OR_RETURN(*response.mutable_result(), fleet_->Plan(checked, progress, [&] { return left || cancelled(); }));
   return send(response) ? absl::OkStatus() : absl::CancelledError("the client has left");
 }
 

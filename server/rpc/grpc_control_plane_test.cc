@@ -9,13 +9,13 @@
 
 #include <chrono>
 #include <future>
-#include <random>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "proto/errors.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "proto/testing/seeded_random.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/testing/grpc_client.h"
@@ -123,9 +123,7 @@ TEST_F(GrpcControlPlaneTest, OversizedAndMalformedMessagesHarmNobody) {
   large.mutable_spec()->mutable_model()->set_config_json(std::string(5 << 20, 'x'));
   v1::Job job;
   EXPECT_TRUE(absl::IsResourceExhausted(Create(large, &job)));
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  SeededRandom random;
   for (int i = 0; i < 100; ++i) {
     std::string bytes(random() % 300, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/testing/seeded_random.h"
 #include "server/jobs/transition.h"
 #include "server/rpc/thread_pool.h"
 
@@ -241,9 +242,7 @@ class Client : public JobWatchSink {
 };
 
 TEST(JobWatch, EachFinishesOnce) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  SeededRandom random;
   Notifier notifier;
   std::atomic<int64_t> version = 1;
   ThreadPool pool(4);

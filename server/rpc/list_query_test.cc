@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
+#include "proto/testing/seeded_random.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {
@@ -53,17 +53,17 @@ TEST(Filter, WhatIsNoFilterIsRefused) {
 }
 
 TEST(Filter, JobTermsBecomeAQuery) {
-  const auto filter = ParseJobFilter(
-      "state = active AND state != queued AND display_name : Llama AND text : 01jd AND create_time_us > 5 AND "
-      "create_time_us >= 3 AND create_time_us <= 9 AND create_time_us < 20");
-  ASSERT_TRUE(filter.ok()) << filter.status();
-  EXPECT_FALSE(filter->nothing);
-  EXPECT_EQ(filter->query.states.size(), ActiveStates().size() - 1);
-  for (v1::JobState state : filter->query.states) EXPECT_TRUE(!IsFinal(state) && state != v1::QUEUED);
-  EXPECT_EQ(filter->query.display_name_contains, "Llama");
-  EXPECT_EQ(filter->query.text_contains, "01jd");
-  EXPECT_EQ(filter->query.created_from_us, 6);
-  EXPECT_EQ(filter->query.created_until_us, 10);
+  ASSERT_OK_AND_ASSIGN(
+      const auto filter,
+      ParseJobFilter("state = active AND state != queued AND display_name : Llama AND text : 01jd AND create_time_us > 5 AND "
+                     "create_time_us >= 3 AND create_time_us <= 9 AND create_time_us < 20"));
+  EXPECT_FALSE(filter.nothing);
+  EXPECT_EQ(filter.query.states.size(), ActiveStates().size() - 1);
+  for (v1::JobState state : filter.query.states) EXPECT_TRUE(!IsFinal(state) && state != v1::QUEUED);
+  EXPECT_EQ(filter.query.display_name_contains, "Llama");
+  EXPECT_EQ(filter.query.text_contains, "01jd");
+  EXPECT_EQ(filter.query.created_from_us, 6);
+  EXPECT_EQ(filter.query.created_until_us, 10);
   EXPECT_TRUE(ParseJobFilter("")->query.states.empty());
 }
 
@@ -89,9 +89,7 @@ TEST(Filter, WorkersMatch) {
 
 // Every text has an answer, and what is accepted is found again when it is written anew.
 TEST(Filter, RandomTextsAreAnswered) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  SeededRandom random;
   const std::vector<std::string> pieces = {"state", "=", "!=", "running", " ", "AND", "\"", "\\",
                                            ":",     "<", ">=", "5",       "é", "\t",  "x"};
   for (int i = 0; i < 20000; ++i) {
@@ -132,9 +130,7 @@ TEST(PageToken, OfAnotherQueryIsRefused) {
 }
 
 TEST(PageToken, DamagedOnesAreRefused) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  SeededRandom random;
   const std::string token = MakePageToken({"jobs"}, "01ARZ3NDEKTSV4RRFFQ69G5FAV");
   for (int i = 0; i < 1000; ++i) {
     std::string other = token;

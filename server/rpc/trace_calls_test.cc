@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
+#include "proto/testing/assert_ok.h"
 #include "server/fleet/offers.h"
 #include "server/rpc/predicted_traces.h"
 #include "server/rpc/testing/test_service.h"
@@ -116,10 +117,9 @@ TEST_F(TraceCallsTest, ThePredictedTraceIsSimulatedOnceForTheSlotsOfThePlan) {
   service_.fleet().SetWorkers({SomeWorker()});
   const std::string job = PlannedJob(SomeWorker());
   Simulates("a trace");
-  const auto file = Predict(job);
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->trace_gzip(), "a trace");
-  EXPECT_EQ(file->file_name(), job.substr(job.rfind('/') + 1) + "-predicted.json.gz");
+  ASSERT_OK_AND_ASSIGN(const auto file, Predict(job));
+  EXPECT_EQ(file.trace_gzip(), "a trace");
+  EXPECT_EQ(file.file_name(), job.substr(job.rfind('/') + 1) + "-predicted.json.gz");
   EXPECT_EQ(asked_.recipe().training().seq_len(), 77);
   EXPECT_EQ(asked_.model().name(), service_.Get(job).spec().model().name());
   EXPECT_EQ(asked_.cluster().devices_per_node(), 2);

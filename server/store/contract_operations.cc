@@ -32,10 +32,10 @@ TEST_P(StoreContract, JobComesBackAsItWas) {
   job.set_committed_step(0);
   ASSERT_TRUE(Insert(job).ok());
   const auto get = [](ReadTransaction& t) { return t.GetJob(JobName(7)); };
-  EXPECT_EQ(Text(*Read<std::optional<v1::Job>>(get)), Text(job));
+  EXPECT_EQ(Text(*Read(get)), Text(job));
   Reopen();
-  EXPECT_EQ(Text(*Read<std::optional<v1::Job>>(get)), Text(job));
-  EXPECT_FALSE(Read<std::optional<v1::Job>>([](ReadTransaction& t) { return t.GetJob(JobName(8)); }));
+  EXPECT_EQ(Text(*Read(get)), Text(job));
+  EXPECT_FALSE(Read([](ReadTransaction& t) { return t.GetJob(JobName(8)); }));
 }
 
 TEST_P(StoreContract, InsertRefusesWhatIsThereAndWhatIsNoName) {
@@ -60,7 +60,7 @@ TEST_P(StoreContract, SubmissionIsRememberedWithItsContent) {
                 (void)t.InsertJob(MakeJob(2), submission);
                 return absl::OkStatus();
               }).ok());
-  EXPECT_FALSE(Read<std::optional<v1::Job>>([](ReadTransaction& t) { return t.GetJob(JobName(2)); }));
+  EXPECT_FALSE(Read([](ReadTransaction& t) { return t.GetJob(JobName(2)); }));
   // Nor is the submission of a job that was refused.
   EXPECT_TRUE(Write([&](Transaction& t) {
                 (void)t.InsertJob(MakeJob(1), Submission{"projects/default", "request-2", "abc"});
@@ -68,7 +68,7 @@ TEST_P(StoreContract, SubmissionIsRememberedWithItsContent) {
               }).ok());
   using Found = std::optional<ReadTransaction::EarlierSubmission>;
   const auto find = [&](const std::string& project, const std::string& id) {
-    return Read<Found>([&](ReadTransaction& t) { return t.FindSubmission(project, id); });
+    return Read([&](ReadTransaction& t) { return t.FindSubmission(project, id); });
   };
   ASSERT_TRUE(find("projects/default", "request-1"));
   EXPECT_EQ(find("projects/default", "request-1")->job, JobName(1));
@@ -88,7 +88,7 @@ TEST_P(StoreContract, UpdateNeedsTheVersionThatIsThere) {
   EXPECT_EQ(Write([&](Transaction& t) { return t.UpdateJob(planning, 1); }).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Write([&](Transaction& t) { return t.UpdateJob(planning, 2); }).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Write([&](Transaction& t) { return t.UpdateJob(MakeJob(2), 0); }).code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(Text(*Read<std::optional<v1::Job>>([](ReadTransaction& t) { return t.GetJob(JobName(1)); })), Text(planning));
+  EXPECT_EQ(Text(*Read([](ReadTransaction& t) { return t.GetJob(JobName(1)); })), Text(planning));
 }
 
 TEST_P(StoreContract, ListsFollowEveryChange) {
@@ -96,8 +96,8 @@ TEST_P(StoreContract, ListsFollowEveryChange) {
   ASSERT_TRUE(Insert(job).ok());
   const auto listed = [&](v1::JobState state, const std::string& name) {
     JobQuery query{.project = "projects/default", .states = {state}, .display_name_contains = name};
-    const Jobs jobs = Read<Jobs>([&](ReadTransaction& t) { return t.ListJobs(query); });
-    EXPECT_EQ(Read<int64_t>([&](ReadTransaction& t) { return t.CountJobs(query); }), static_cast<int64_t>(jobs.size()));
+    const Jobs jobs = Read([&](ReadTransaction& t) { return t.ListJobs(query); });
+    EXPECT_EQ(Read([&](ReadTransaction& t) { return t.CountJobs(query); }), static_cast<int64_t>(jobs.size()));
     return jobs.size();
   };
   EXPECT_EQ(listed(v1::SUBMITTED, "job 1"), 1u);
@@ -269,18 +269,17 @@ TEST_P(StoreContract, WhatBelongsToAJobNeedsIt) {
       [&](Transaction& t) { return t.PutFlightRecord(JobName(1), {}, nullptr); },
   };
   for (const auto& write : writes) EXPECT_EQ(Write(write).code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(Read<std::vector<v1::Transition>>([](ReadTransaction& t) { return t.ListTransitions(JobName(1), 0, 9); }),
-              IsEmpty());
-  EXPECT_THAT(Read<std::vector<v1::Attempt>>([](ReadTransaction& t) { return t.ListAttempts(JobName(1)); }), IsEmpty());
-  EXPECT_THAT(Read<std::vector<v1::Checkpoint>>([](ReadTransaction& t) { return t.ListCheckpoints(JobName(1)); }), IsEmpty());
-  EXPECT_THAT(Read<std::vector<v1::Checkpoint>>([](ReadTransaction& t) { return t.ListKeptCheckpoints(JobName(1)); }), IsEmpty());
-  EXPECT_FALSE(Read<std::optional<v1::PlanResult>>([](ReadTransaction& t) { return t.GetPlan(JobName(1)); }));
-  EXPECT_THAT(Read<std::vector<v1::StepMetrics>>([](ReadTransaction& t) { return ListMetrics(t, JobName(1), 0); }), IsEmpty());
-  EXPECT_THAT(Read<std::vector<v1::StepMetrics>>([](ReadTransaction& t) { return t.ListRankReports(JobName(1), 9); }), IsEmpty());
-  EXPECT_THAT(Read<std::vector<v1::StepTraceInfo>>([](ReadTransaction& t) { return t.ListStepTraces(JobName(1)); }), IsEmpty());
-  EXPECT_FALSE(Read<std::optional<v1::TraceFile>>([](ReadTransaction& t) { return t.GetStepTrace(JobName(1), 1, 1, 0); }));
-  EXPECT_THAT(Read<std::vector<v1::LogLine>>([](ReadTransaction& t) { return t.ListLogs({.job = JobName(1)}); }), IsEmpty());
-  EXPECT_FALSE(Read<std::optional<v1::FlightRecord>>([](ReadTransaction& t) { return t.GetFlightRecord(JobName(1)); }));
+  EXPECT_THAT(Read([](ReadTransaction& t) { return t.ListTransitions(JobName(1), 0, 9); }), IsEmpty());
+  EXPECT_THAT(Read([](ReadTransaction& t) { return t.ListAttempts(JobName(1)); }), IsEmpty());
+  EXPECT_THAT(Read([](ReadTransaction& t) { return t.ListCheckpoints(JobName(1)); }), IsEmpty());
+  EXPECT_THAT(Read([](ReadTransaction& t) { return t.ListKeptCheckpoints(JobName(1)); }), IsEmpty());
+  EXPECT_FALSE(Read([](ReadTransaction& t) { return t.GetPlan(JobName(1)); }));
+  EXPECT_THAT(Read([](ReadTransaction& t) { return ListMetrics(t, JobName(1), 0); }), IsEmpty());
+  EXPECT_THAT(Read([](ReadTransaction& t) { return t.ListRankReports(JobName(1), 9); }), IsEmpty());
+  EXPECT_THAT(Read([](ReadTransaction& t) { return t.ListStepTraces(JobName(1)); }), IsEmpty());
+  EXPECT_FALSE(Read([](ReadTransaction& t) { return t.GetStepTrace(JobName(1), 1, 1, 0); }));
+  EXPECT_THAT(Read([](ReadTransaction& t) { return t.ListLogs({.job = JobName(1)}); }), IsEmpty());
+  EXPECT_FALSE(Read([](ReadTransaction& t) { return t.GetFlightRecord(JobName(1)); }));
 }
 
 }  // namespace

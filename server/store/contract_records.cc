@@ -31,7 +31,7 @@ TEST_P(StoreContract, TransitionsInOrderOfVersionsInPages) {
   const auto list = [&](int64_t after, int64_t limit) {
     std::vector<std::string> reasons;
     for (const v1::Transition& transition :
-         Read<std::vector<v1::Transition>>([&](ReadTransaction& t) { return t.ListTransitions(JobName(1), after, limit); })) {
+         Read([&](ReadTransaction& t) { return t.ListTransitions(JobName(1), after, limit); })) {
       reasons.push_back(transition.reason());
     }
     return reasons;
@@ -51,7 +51,7 @@ TEST_P(StoreContract, AttemptsAreReplacedByTheirNumber) {
     attempt.set_state(state);
     ASSERT_TRUE(Write([&](Transaction& t) { return t.PutAttempt(JobName(1), attempt); }).ok());
   }
-  const auto attempts = Read<std::vector<v1::Attempt>>([](ReadTransaction& t) { return t.ListAttempts(JobName(1)); });
+  const auto attempts = Read([](ReadTransaction& t) { return t.ListAttempts(JobName(1)); });
   ASSERT_EQ(attempts.size(), 2u);
   EXPECT_EQ(attempts[0].state(), "running");
   EXPECT_EQ(attempts[1].attempt(), 10);
@@ -66,7 +66,7 @@ TEST_P(StoreContract, CheckpointsByStepThenEpoch) {
     ASSERT_TRUE(Write([&](Transaction& t) { return t.PutCheckpoint(JobName(1), checkpoint); }).ok());
   }
   std::vector<std::pair<int64_t, int64_t>> listed;
-  for (const auto& c : Read<std::vector<v1::Checkpoint>>([](ReadTransaction& t) { return t.ListCheckpoints(JobName(1)); })) {
+  for (const auto& c : Read([](ReadTransaction& t) { return t.ListCheckpoints(JobName(1)); })) {
     listed.emplace_back(c.step(), c.epoch());
   }
   EXPECT_THAT(listed, ElementsAre(std::pair(10, 1), std::pair(10, 2), std::pair(20, 1), std::pair(20, 2)));
@@ -83,8 +83,7 @@ TEST_P(StoreContract, CheckpointsThatAreRemovedStayAndAreNotAmongTheKept) {
   };
   const auto steps = [&](auto list) {
     std::vector<int64_t> steps;
-    for (const auto& c : Read<std::vector<v1::Checkpoint>>([&](ReadTransaction& t) { return (t.*list)(JobName(1)); }))
-      steps.push_back(c.step());
+    for (const auto& c : Read([&](ReadTransaction& t) { return (t.*list)(JobName(1)); })) steps.push_back(c.step());
     return steps;
   };
   for (const int64_t step : {30, 20, 10}) put(step, false);
@@ -102,8 +101,7 @@ TEST_P(StoreContract, TheLatestPlanIsKept) {
     v1::PlanResult plan;
     plan.set_explanation(explanation);
     ASSERT_TRUE(Write([&](Transaction& t) { return t.PutPlan(JobName(1), plan); }).ok());
-    EXPECT_EQ(Read<std::optional<v1::PlanResult>>([](ReadTransaction& t) { return t.GetPlan(JobName(1)); })->explanation(),
-              explanation);
+    EXPECT_EQ(Read([](ReadTransaction& t) { return t.GetPlan(JobName(1)); })->explanation(), explanation);
   }
 }
 
@@ -118,8 +116,7 @@ TEST_P(StoreContract, MetricsAreThoseOfTheTrainingAsItWentInTheEnd) {
   };
   const auto list = [&](int64_t after) {
     std::vector<std::pair<int64_t, double>> points;
-    for (const auto& m :
-         Read<std::vector<v1::StepMetrics>>([&](ReadTransaction& t) { return ListMetrics(t, JobName(1), after); })) {
+    for (const auto& m : Read([&](ReadTransaction& t) { return ListMetrics(t, JobName(1), after); })) {
       points.emplace_back(m.step(), m.loss());
     }
     return points;
@@ -156,8 +153,7 @@ TEST_P(StoreContract, RowsOfRanksAreThoseOfTheLatestReports) {
   };
   const auto reports = [&](int64_t limit) {
     std::vector<std::pair<int64_t, int64_t>> steps;  // with the number of rows
-    for (const auto& report :
-         Read<std::vector<v1::StepMetrics>>([&](ReadTransaction& t) { return t.ListRankReports(JobName(1), limit); }))
+    for (const auto& report : Read([&](ReadTransaction& t) { return t.ListRankReports(JobName(1), limit); }))
       steps.emplace_back(report.step(), report.ranks_size());
     return steps;
   };
@@ -169,18 +165,13 @@ TEST_P(StoreContract, RowsOfRanksAreThoseOfTheLatestReports) {
   ASSERT_EQ(static_cast<int64_t>(reports(1000).size()), kRankReports);
   EXPECT_EQ(reports(1000)[0], (P{5, 3}));
   EXPECT_THAT(reports(2), ElementsAre(P{kRankReports + 3, 3}, P{kRankReports + 4, 3}));
-  const auto curve = Read<std::vector<v1::StepMetrics>>([](ReadTransaction& t) { return ListMetrics(t, JobName(1), 0); });
+  const auto curve = Read([](ReadTransaction& t) { return ListMetrics(t, JobName(1), 0); });
   ASSERT_EQ(static_cast<int64_t>(curve.size()), kRankReports + 4);
   EXPECT_EQ(curve[0].ranks_size(), 0);
   EXPECT_EQ(curve[1].ranks_size(), 1);
   EXPECT_EQ(curve[1].ranks(0).step_seconds(), 200);
   EXPECT_EQ(curve[1].ranks(0).collectives_size(), 0);
-  EXPECT_EQ(Read<std::vector<v1::StepMetrics>>([](ReadTransaction& t) { return t.ListRankReports(JobName(1), 1); })
-                .at(0)
-                .ranks(1)
-                .collectives(0)
-                .count(),
-            7);
+  EXPECT_EQ(Read([](ReadTransaction& t) { return t.ListRankReports(JobName(1), 1); }).at(0).ranks(1).collectives(0).count(), 7);
   append(2, 4, 2);
   EXPECT_THAT(reports(1000), ElementsAre(P{4, 2})) << "of the latest attempt";
 }
@@ -200,14 +191,11 @@ TEST_P(StoreContract, TheOldestTracesOfStepsGo) {
   };
   const auto list = [&](int64_t job) {
     std::vector<std::string> keys;
-    for (const auto& info :
-         Read<std::vector<v1::StepTraceInfo>>([&](ReadTransaction& t) { return t.ListStepTraces(JobName(job)); }))
+    for (const auto& info : Read([&](ReadTransaction& t) { return t.ListStepTraces(JobName(job)); }))
       keys.push_back(absl::StrCat(info.attempt(), "-", info.step(), "-", info.rank(), " ", info.bytes()));
     return keys;
   };
-  const auto get = [&](int64_t step) {
-    return Read<std::optional<v1::TraceFile>>([&](ReadTransaction& t) { return t.GetStepTrace(JobName(1), 1, step, 0); });
-  };
+  const auto get = [&](int64_t step) { return Read([&](ReadTransaction& t) { return t.GetStepTrace(JobName(1), 1, step, 0); }); };
   put(2, 1, 1, 0, 5);
   put(1, 2, 5, 0, 7);
   put(1, 1, 20, 1, 8);
@@ -241,7 +229,7 @@ TEST_P(StoreContract, LogLinesAreNumberedPerJob) {
   const auto list = [&](LogQuery query) {
     query.job = query.job.empty() ? JobName(1) : query.job;
     std::vector<int64_t> numbers;
-    for (const auto& line : Read<std::vector<v1::LogLine>>([&](ReadTransaction& t) { return t.ListLogs(query); })) {
+    for (const auto& line : Read([&](ReadTransaction& t) { return t.ListLogs(query); })) {
       EXPECT_EQ(line.text(), query.job == JobName(1) ? absl::StrCat("line ", line.sequence()) : "");
       numbers.push_back(line.sequence());
     }
@@ -277,8 +265,7 @@ TEST_P(StoreContract, TheOldestLinesOfALongLogGo) {
                 }).ok());
   };
   const auto first = [&](int64_t number, int64_t limit) {
-    return Read<std::vector<v1::LogLine>>(
-        [&](ReadTransaction& t) { return t.ListLogs({.job = JobName(number), .limit = limit}); });
+    return Read([&](ReadTransaction& t) { return t.ListLogs({.job = JobName(number), .limit = limit}); });
   };
   append(2, 1);
   append(1, kLogLines + kLogPiece - 1);
@@ -310,9 +297,7 @@ TEST_P(StoreContract, FlightRecordGathersDumpsOfTheLatestAttempt) {
     dump.set_version(version);
     ASSERT_TRUE(Write([&](Transaction& t) { return t.PutFlightRecord(JobName(1), head, rank < 0 ? nullptr : &dump); }).ok());
   };
-  const auto get = [&] {
-    return *Read<std::optional<v1::FlightRecord>>([](ReadTransaction& t) { return t.GetFlightRecord(JobName(1)); });
-  };
+  const auto get = [&] { return *Read([](ReadTransaction& t) { return t.GetFlightRecord(JobName(1)); }); };
   put(2, "asked for", -1, "");
   EXPECT_EQ(get().dumps_size(), 0);
   put(2, "late", 1, "old");
@@ -337,7 +322,7 @@ TEST_P(StoreContract, WorkersByName) {
   put("workers/b", "first");
   put("workers/a", "other");
   put("workers/b", "second");
-  auto workers = Read<std::vector<v1::Worker>>([](ReadTransaction& t) { return t.ListWorkers(); });
+  auto workers = Read([](ReadTransaction& t) { return t.ListWorkers(); });
   ASSERT_EQ(workers.size(), 2u);
   EXPECT_EQ(workers[0].name(), "workers/a");
   EXPECT_EQ(workers[1].host(), "second");
@@ -345,13 +330,13 @@ TEST_P(StoreContract, WorkersByName) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(Write([](Transaction& t) { return t.DeleteWorker("workers/b"); }).ok());
   }
-  EXPECT_FALSE(Read<std::optional<v1::Worker>>([](ReadTransaction& t) { return t.GetWorker("workers/b"); }));
-  EXPECT_EQ(Read<std::optional<v1::Worker>>([](ReadTransaction& t) { return t.GetWorker("workers/a"); })->host(), "other");
+  EXPECT_FALSE(Read([](ReadTransaction& t) { return t.GetWorker("workers/b"); }));
+  EXPECT_EQ(Read([](ReadTransaction& t) { return t.GetWorker("workers/a"); })->host(), "other");
 }
 
 TEST_P(StoreContract, TelemetrySequencesNeverFall) {
   const auto get = [&](const std::string& instance) {
-    return Read<int64_t>([&](ReadTransaction& t) { return t.TelemetrySequence(instance); });
+    return Read([&](ReadTransaction& t) { return t.TelemetrySequence(instance); });
   };
   EXPECT_EQ(get("one"), 0);
   for (const auto& [set, expected] : {std::pair<int64_t, int64_t>{5, 5}, {3, 5}, {9, 9}}) {

@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/store/store.h"
+#include "server/store/testing/must_read.h"
 
 namespace legoai::store {
 
@@ -42,26 +43,15 @@ class StoreContract : public testing::TestWithParam<Backend> {
   absl::Status Insert(const v1::Job& job) {
     return Write([&](Transaction& t) { return t.InsertJob(job, {}); });
   }
-  // The result of `read` in its own transaction; an error fails the test and gives an empty value.
-  template <class T>
-  T Read(const std::function<absl::StatusOr<T>(ReadTransaction&)>& read) {
-    absl::StatusOr<T> result = T();
-    const absl::Status status = store_->Read([&](ReadTransaction& t) {
-      result = read(t);
-      return result.status();
-    });
-    EXPECT_TRUE(status.ok()) << status;
-    return status.ok() ? *std::move(result) : T();
+  template <class Query>
+  auto Read(const Query& query) {
+    return MustRead(*store_, query);
   }
 
  private:
   std::string folder_;
   std::unique_ptr<Store> store_;
 };
-
-// All of ForEachMetrics().
-absl::StatusOr<std::vector<v1::StepMetrics>> ListMetrics(ReadTransaction& transaction, const std::string& job,
-                                                         int64_t after_step);
 
 // A job of project "default" with an id that grows with `number`, created `number` seconds after some moment.
 v1::Job MakeJob(int64_t number, v1::JobState state = v1::SUBMITTED, const std::string& project = "projects/default");

@@ -41,15 +41,6 @@ v1::Job MakeJob(int64_t number, v1::JobState state, const std::string& project) 
   return job;
 }
 
-absl::StatusOr<std::vector<v1::StepMetrics>> ListMetrics(ReadTransaction& transaction, const std::string& job,
-                                                         int64_t after_step) {
-  std::vector<v1::StepMetrics> metrics;
-  const absl::Status status =
-      transaction.ForEachMetrics(job, after_step, [&](const v1::StepMetrics& one) { metrics.push_back(one); });
-  if (!status.ok()) return status;
-  return metrics;
-}
-
 v1::Job Next(v1::Job job, v1::JobState state) {
   job.set_state(state);
   job.set_version(job.version() + 1);

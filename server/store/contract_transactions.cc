@@ -106,7 +106,7 @@ TEST_P(StoreContract, NothingIsLostBetweenThreads) {
       EXPECT_TRUE(status.ok()) << status;
     }
   });
-  EXPECT_EQ(Read<int64_t>([](ReadTransaction& t) { return Steps(t, 1); }), kThreads * kEach);
+  EXPECT_EQ(Read([](ReadTransaction& t) { return Steps(t, 1); }), kThreads * kEach);
 }
 
 // Optimistic changes, with the version read before: those that are refused are not done, those that are accepted are.
@@ -115,7 +115,7 @@ TEST_P(StoreContract, ChangesByVersionAreRefusedOrDone) {
   std::atomic<int> accepted = 0, refused = 0;
   Together(4, [&](int) {
     for (int i = 0; i < 40; ++i) {
-      v1::Job job = *Read<std::optional<v1::Job>>([](ReadTransaction& t) { return t.GetJob(JobName(1)); });
+      v1::Job job = *Read([](ReadTransaction& t) { return t.GetJob(JobName(1)); });
       job.mutable_progress()->set_step(job.progress().step() + 1);
       job = Next(job, v1::RUNNING);
       const absl::Status status = Write([&](Transaction& t) { return t.UpdateJob(job, job.version() - 1); });
@@ -123,7 +123,7 @@ TEST_P(StoreContract, ChangesByVersionAreRefusedOrDone) {
       EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
     }
   });
-  EXPECT_EQ(Read<int64_t>([](ReadTransaction& t) { return Steps(t, 1); }), accepted);
+  EXPECT_EQ(Read([](ReadTransaction& t) { return Steps(t, 1); }), accepted);
   EXPECT_EQ(accepted + refused, 160);
 }
 
@@ -145,7 +145,7 @@ TEST_P(StoreContract, ErrorsOfOthersDoNoHarm) {
   for (int thread = 0; thread < kThreads; ++thread) {
     int expected = 0;
     for (int i = 0; i < kEach; ++i) expected += (i + thread) % 3 != 0;
-    EXPECT_EQ(Read<int64_t>([&](ReadTransaction& t) { return Steps(t, thread); }), expected);
+    EXPECT_EQ(Read([&](ReadTransaction& t) { return Steps(t, thread); }), expected);
   }
 }
 
@@ -186,10 +186,10 @@ TEST_P(StoreContract, AReadAfterAWriteSeesIt) {
     for (int i = 0; i < 20; ++i) {
       const int64_t number = thread * 100 + i;
       EXPECT_TRUE(Insert(MakeJob(number)).ok());
-      EXPECT_TRUE(Read<std::optional<v1::Job>>([&](ReadTransaction& t) { return t.GetJob(JobName(number)); }));
+      EXPECT_TRUE(Read([&](ReadTransaction& t) { return t.GetJob(JobName(number)); }));
     }
   });
-  EXPECT_EQ(Read<int64_t>([](ReadTransaction& t) { return t.CountJobs({.project = "projects/default"}); }), 80);
+  EXPECT_EQ(Read([](ReadTransaction& t) { return t.CountJobs({.project = "projects/default"}); }), 80);
 }
 
 constexpr int kThreads = 4;

@@ -15,10 +15,12 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/testing/small_file_system.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 #include "server/store/database.h"
 #include "server/store/schema.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/sqlite_transaction.h"
+#include "server/store/testing/must_read.h"
 
 namespace legoai::store {
 namespace {
@@ -38,13 +40,7 @@ absl::Status Insert(Store& store, int64_t number, size_t bytes = 10) {
 }
 
 int64_t Count(Store& store) {
-  int64_t count = -1;
-  const absl::Status status = store.Read([&](ReadTransaction& t) {
-    count = t.CountJobs({.project = "projects/default"}).value_or(-1);
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(status.ok()) << status;
-  return count;
+  return MustRead(store, [](ReadTransaction& t) { return t.CountJobs({.project = "projects/default"}); });
 }
 
 class SqliteFaults : public testing::Test {
@@ -64,9 +60,8 @@ class SqliteFaults : public testing::Test {
     sqlite3_close(connection);
   }
   void MakeStoreWithAJob() {
-    const auto store = OpenSqliteStore(path_);
-    ASSERT_TRUE(store.ok()) << store.status();
-    ASSERT_TRUE(Insert(**store, 1).ok());
+    ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
+    ASSERT_TRUE(Insert(*store, 1).ok());
   }
   // The error of opening it says all `parts`, and names the field and the path.
   void ExpectRefused(absl::StatusCode code, const std::vector<std::string>& parts) {
@@ -87,9 +82,8 @@ TEST_F(SqliteFaults, ANewerVersionIsRefusedAndLeftAlone) {
   Sql("UPDATE meta SET value = 7 WHERE key = 'schema_version'");
   ExpectRefused(absl::StatusCode::kFailedPrecondition, {"schema version 7", "up to 3", "start the server that wrote it"});
   Sql("UPDATE meta SET value = 3 WHERE key = 'schema_version'");
-  const auto store = OpenSqliteStore(path_);
-  ASSERT_TRUE(store.ok()) << store.status();
-  EXPECT_EQ(Count(**store), 1);
+  ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
+  EXPECT_EQ(Count(*store), 1);
 }
 
 TEST_F(SqliteFaults, AnOlderVersionIsBroughtUpToDate) {
@@ -125,17 +119,11 @@ TEST_F(SqliteFaults, CheckpointsOfTheFirstVersionAreKeptOrRemovedAsTheyWere) {
       checkpoint.set_remove_time_us(5);
     }
   }
-  const auto store = OpenSqliteStore(path_);
-  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
   const auto steps = [&](auto list) {
     std::vector<int64_t> steps;
-    const absl::Status status = (*store)->Read([&](ReadTransaction& t) -> absl::Status {
-      const absl::StatusOr<std::vector<v1::Checkpoint>> listed = (t.*list)(MakeJob(1, 10).name());
-      if (!listed.ok()) return listed.status();
-      for (const v1::Checkpoint& one : *listed) steps.push_back(one.step());
-      return absl::OkStatus();
-    });
-    EXPECT_TRUE(status.ok()) << status;
+    const auto listed = MustRead(*store, [&](ReadTransaction& t) { return (t.*list)(MakeJob(1, 10).name()); });
+    for (const v1::Checkpoint& one : listed) steps.push_back(one.step());
     return steps;
   };
   EXPECT_EQ(steps(&ReadTransaction::ListCheckpoints), (std::vector<int64_t>{1, 2}));
@@ -153,9 +141,8 @@ TEST_F(SqliteFaults, AMigrationThatFailsChangesNothing) {
     EXPECT_FALSE((*database)->in_transaction());
     EXPECT_FALSE((*database)->Query("SELECT * FROM more").status().ok());
   }
-  const auto store = OpenSqliteStore(path_);
-  ASSERT_TRUE(store.ok()) << store.status();
-  EXPECT_EQ(Count(**store), 1);
+  ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
+  EXPECT_EQ(Count(*store), 1);
 }
 
 TEST_F(SqliteFaults, AnotherProgramsDatabaseIsRefused) {
@@ -175,14 +162,13 @@ TEST_F(SqliteFaults, WhatIsNoDatabaseIsRefused) {
 
 TEST_F(SqliteFaults, ADamagedRowIsNamed) {
   MakeStoreWithAJob();
-  auto store = OpenSqliteStore(path_);
-  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_OK_AND_ASSIGN(auto store, OpenSqliteStore(path_));
   Sql("UPDATE jobs SET value = x'ff'");
   const absl::Status status =
-      (*store)->Read([](ReadTransaction& t) { return t.ListJobs({.project = "projects/default"}).status(); });
+      store->Read([](ReadTransaction& t) { return t.ListJobs({.project = "projects/default"}).status(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "jobs")) << status;
-  store->reset();
+  store.reset();
   ExpectRefused(absl::StatusCode::kDataLoss, {"a row of the table jobs cannot be read", "--repair"});
 }
 
@@ -192,12 +178,11 @@ TEST_F(SqliteFaults, AFolderThatIsNotThere) {
 }
 
 TEST_F(SqliteFaults, ASecondServerIsToldWhoHasIt) {
-  auto store = OpenSqliteStore(path_);
-  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_OK_AND_ASSIGN(auto store, OpenSqliteStore(path_));
   const std::string pid = absl::StrCat("process ", getpid());
   ExpectRefused(absl::StatusCode::kFailedPrecondition, {pid, "end that server first"});
-  ASSERT_TRUE(Insert(**store, 1).ok());  // the first one goes on
-  store->reset();
+  ASSERT_TRUE(Insert(*store, 1).ok());  // the first one goes on
+  store.reset();
   EXPECT_TRUE(OpenSqliteStore(path_).ok());
 }
 
@@ -220,61 +205,57 @@ TEST_F(SqliteFaults, AFullDiskLosesNothingAndTheStoreGoesOn){
                            std::ofstream(folder_ + "/other") << std::string(1 << 20, 'x');
                            int64_t durable = 0;
                            {
-                             const auto store = OpenSqliteStore(path_);
-                             ASSERT_TRUE(store.ok()) << store.status();
+                             ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
                              absl::Status status;
-                             while (durable < 1000 && (status = Insert(**store, durable, 20'000)).ok()) ++durable;
+                             while (durable < 1000 && (status = Insert(*store, durable, 20'000)).ok()) ++durable;
                              EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
                              EXPECT_TRUE(absl::StrContains(status.message(), "the disk is full")) << status;
                              EXPECT_EQ(GetFieldViolation(status).value_or(v1::FieldViolation()).value(), path_);
                              EXPECT_GT(durable, 10);
-                             EXPECT_EQ(Count(**store), durable);
+                             EXPECT_EQ(Count(*store), durable);
                              // Nothing of a transaction is kept: not the small job before the large one either.
-                             EXPECT_EQ((*store)
+                             EXPECT_EQ(store
                                            ->Write([&](Transaction& t) {
                                              EXPECT_TRUE(t.InsertJob(MakeJob(5000, 10), {}).ok());
                                              return t.InsertJob(MakeJob(5001, 3 << 20), {});
                                            })
                                            .code(),
                                        absl::StatusCode::kResourceExhausted);
-                             EXPECT_EQ(Count(**store), durable);
+                             EXPECT_EQ(Count(*store), durable);
                              fs::remove(folder_ + "/other");
-                             EXPECT_TRUE(Insert(**store, durable++, 20'000).ok());
-                             EXPECT_EQ(Count(**store), durable);
+                             EXPECT_TRUE(Insert(*store, durable++, 20'000).ok());
+                             EXPECT_EQ(Count(*store), durable);
                            }
-                           const auto store = OpenSqliteStore(path_);
-                           ASSERT_TRUE(store.ok()) << store.status();
-                           EXPECT_EQ(Count(**store), durable);
+                           ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
+                           EXPECT_EQ(Count(*store), durable);
                          })}
 
 // An error that the function passes over is an error all the same.
 TEST_F(SqliteFaults, AFullDiskCannotBeOverlooked){
     ON_SMALL_FILE_SYSTEM(2 << 20,
                          [&] {
-                           const auto store = OpenSqliteStore(path_);
-                           ASSERT_TRUE(store.ok()) << store.status();
+                           ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
                            // More than the cache of changed pages holds: the statement itself fails, not the commit.
-                           const absl::Status status = (*store)->Write([&](Transaction& t) {
+                           const absl::Status status = store->Write([&](Transaction& t) {
                              for (int64_t i = 0; i < 12; ++i) (void)t.InsertJob(MakeJob(i, 8 << 20), {});
                              return absl::OkStatus();
                            });
                            EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-                           EXPECT_EQ(Count(**store), 0);
-                           EXPECT_TRUE(Insert(**store, 1).ok());
+                           EXPECT_EQ(Count(*store), 0);
+                           EXPECT_TRUE(Insert(*store, 1).ok());
                          })}
 
 // Writes that are made durable together: one that is too large fails alone.
 TEST_F(SqliteFaults, OnAFullDiskTheSmallOnesOfAGroupSucceed) {
   ON_SMALL_FILE_SYSTEM(4 << 20, [&] {
-    const auto store = OpenSqliteStore(path_);
-    ASSERT_TRUE(store.ok()) << store.status();
+    ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
     std::atomic<int64_t> durable = 0;
     std::vector<std::thread> threads;
     for (int64_t thread = 0; thread < 6; ++thread) {
       threads.emplace_back([&, thread] {
         for (int64_t i = 0; i < 20; ++i) {
           const bool large = thread == 0;
-          const absl::Status status = Insert(**store, thread * 100 + i, large ? 6 << 20 : 10);
+          const absl::Status status = Insert(*store, thread * 100 + i, large ? 6 << 20 : 10);
           EXPECT_EQ(status.code(), large ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kOk) << status;
           durable += status.ok();
         }
@@ -282,7 +263,7 @@ TEST_F(SqliteFaults, OnAFullDiskTheSmallOnesOfAGroupSucceed) {
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(durable, 100);
-    EXPECT_EQ(Count(**store), 100);
+    EXPECT_EQ(Count(*store), 100);
   })
 }
 

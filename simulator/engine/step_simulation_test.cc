@@ -6,6 +6,7 @@
 
 #include "core/trace/annotation.h"
 #include "core/trace/testing/trace_builder.h"
+#include "proto/testing/seeded_random.h"
 #include "simulator/engine/testing/example_pipeline.h"
 
 namespace legoai::sim {
@@ -229,9 +230,7 @@ TEST(StepSimulationTest, RanksOfAllStagesShareTheCoresOfTheHost) {
 
 // No world is done before its cores could have done its work, nor later than one core would do all of it.
 TEST(StepSimulationTest, AStepTakesAtLeastTheWorkOfItsRanksDividedByTheCores) {
-  const uint32_t seed = std::random_device()();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937 random(seed);
+  SeededRandom random;
   auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
   for (int i = 0; i < 200; ++i) {
     const int stages = draw(1, 5), ranks = stages * draw(1, 4), cores = draw(1, ranks + 1), microbatches = draw(1, 6);
@@ -317,9 +316,7 @@ v1::Estimate DetailsOf(const Example& example) {
 }
 
 TEST(StepDetails, ThePartsOfTheCriticalPathAddUpToTheStep) {
-  const uint32_t seed = std::random_device()();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937 random(seed);
+  SeededRandom random;
   for (int i = 0; i < 20; ++i) {
     const int64_t stages = 1 + random() % 4, microbatches = 1 + random() % 6, width = 1 + random() % 5000;
     SCOPED_TRACE(::testing::Message() << stages << " stages, " << microbatches << " microbatches, width " << width);

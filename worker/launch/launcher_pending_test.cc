@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/testing/assert_ok.h"
 #include "worker/launch/testing/launcher_fixture.h"
 
 namespace legoai::launch {
@@ -89,9 +90,8 @@ TEST_F(LauncherPendingTest, RanksGoOnAndHearTheVerdictsInOrder) {
     EXPECT_THAT(logs_, Not(Contains(HasSubstr("ends"))));
     for (const int64_t step : {8, 6, 4, 2}) verdicts_[step] = absl::OkStatus();
   });
-  const auto outcome = Run(Options("none", 0), callbacks);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
+  ASSERT_OK_AND_ASSIGN(const auto outcome, Run(Options("none", 0), callbacks));
+  EXPECT_EQ(outcome.cause, v1::Exit::FINISHED);
   EXPECT_THAT(asked_, ElementsAre(2, 4, 6, 8));
   for (int64_t rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(Said(rank, "verdict"),
@@ -123,9 +123,8 @@ TEST_F(LauncherPendingTest, AtTheLimitAllRanksWait) {
     EXPECT_EQ(message.step(), 8);
     for (const int64_t step : {4, 6, 8}) verdicts_[step] = absl::OkStatus();
   };
-  const auto outcome = Run(Options("none", 0), callbacks);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->step, 9);
+  ASSERT_OK_AND_ASSIGN(const auto outcome, Run(Options("none", 0), callbacks));
+  EXPECT_EQ(outcome.step, 9);
   EXPECT_EQ(waits_.size(), 2u);
   EXPECT_TRUE(AllSaid("verdict on 8: OK"));
 }
@@ -159,10 +158,9 @@ TEST_F(LauncherPendingTest, AStopThatSavesWaitsForTheVerdicts) {
         EXPECT_THAT(logs_, Not(Contains(HasSubstr("ends"))));
         verdicts_[2] = absl::OkStatus();
       });
-  const auto outcome = Run(Options("none", 0), callbacks);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
-  EXPECT_GE(outcome->step, 7);
+  ASSERT_OK_AND_ASSIGN(const auto outcome, Run(Options("none", 0), callbacks));
+  EXPECT_EQ(outcome.cause, v1::Exit::STOPPED);
+  EXPECT_GE(outcome.step, 7);
   EXPECT_TRUE(AllSaid("verdict on 2: OK"));
   EXPECT_TRUE(AllSaid("ends: OK"));
 }
@@ -176,9 +174,8 @@ TEST_F(LauncherPendingTest, AStopThatDiscardsWaitsForNoVerdict) {
   LaunchCallbacks callbacks = PendingCallbacks();
   Once(
       &callbacks, [this] { return !waits_.empty(); }, [this] { stop_.Request(/*save=*/false); });
-  const auto outcome = Run(options, callbacks);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  ASSERT_OK_AND_ASSIGN(const auto outcome, Run(options, callbacks));
+  EXPECT_EQ(outcome.cause, v1::Exit::STOPPED);
   EXPECT_TRUE(AllSaid("discarded"));
   EXPECT_TRUE(AllSaid("ends: CANCELLED"));
   EXPECT_THAT(logs_, Not(Contains(HasSubstr("verdict"))));

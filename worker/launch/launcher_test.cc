@@ -21,6 +21,7 @@
 #include "core/process/child_process.h"
 #include "core/process/host_resources.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 #include "worker/launch/testing/launcher_fixture.h"
 
 namespace legoai::launch {
@@ -36,10 +37,9 @@ TEST_F(LauncherTest, AllFinishAndACheckpointIsCommittedOnce) {
     commits.push_back(absl::StrCat(step, ": ", absl::StrJoin(digests, " ")));
     return absl::OkStatus();
   };
-  const auto outcome = Run(Options("none", 0), callbacks);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
-  EXPECT_EQ(outcome->step, 5);
+  ASSERT_OK_AND_ASSIGN(const auto outcome, Run(Options("none", 0), callbacks));
+  EXPECT_EQ(outcome.cause, v1::Exit::FINISHED);
+  EXPECT_EQ(outcome.step, 5);
   EXPECT_THAT(commits, ::testing::ElementsAre("2: digest-0 digest-1 digest-2"));
   EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: verdict on 2: OK", "1: verdict on 2: OK", "2: verdict on 2: OK"}));
   EXPECT_EQ(last_step_, (std::map<int64_t, int64_t>{{0, 5}, {1, 5}, {2, 5}}));
@@ -73,9 +73,8 @@ TEST_F(LauncherTest, AVerdictThatComesLateIsWaitedFor) {
     return absl::OkStatus();
   };
   steps_ = 1'000'000;
-  const auto outcome = Run(Options("none", 0), callbacks);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  ASSERT_OK_AND_ASSIGN(const auto outcome, Run(Options("none", 0), callbacks));
+  EXPECT_EQ(outcome.cause, v1::Exit::STOPPED);
   EXPECT_EQ(asked, 20);
   EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: verdict on 2: OK", "2: verdict on 2: OK", "1: saved", "1: ends: OK"}));
 }
@@ -184,9 +183,8 @@ TEST_F(LauncherTest, SlowWorkIsNotSilence) {
   meet_ = 3;
   hear_ = {0, 1, 2};
   stop_at_minute_ = 2 * kPatience / absl::Minutes(1);
-  const auto outcome = Run("work", 1);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->step, 3);
+  ASSERT_OK_AND_ASSIGN(const auto outcome, Run("work", 1));
+  EXPECT_EQ(outcome.step, 3);
   EXPECT_GE(done_, 2 * kPatience / absl::Minutes(1)) << "progress that was told";
 }
 
@@ -220,10 +218,9 @@ TEST_F(LauncherTest, AnotherBuildIsRefused) {
 TEST_F(LauncherTest, StopReachesAllRanks) {
   steps_ = 1'000'000;
   stop_at_ = 4;
-  const auto outcome = Run("none", 0);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
-  EXPECT_GE(outcome->step, 4);
+  ASSERT_OK_AND_ASSIGN(const auto outcome, Run("none", 0));
+  EXPECT_EQ(outcome.cause, v1::Exit::STOPPED);
+  EXPECT_GE(outcome.step, 4);
   EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: saved", "1: saved", "2: saved"}));
   logs_.clear();
   stop_saves_ = false;
@@ -340,10 +337,9 @@ TEST_F(LauncherStopTest, AHungRankDoesNotKeepAStopThatSavesNothing) {
   stop_saves_ = false;
   LaunchOptions options = DeafOptions("hang", 1);
   options.discard_grace = absl::Milliseconds(30);
-  const auto outcome = Run(std::move(options), Callbacks());
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
-  EXPECT_GE(outcome->step, 4);
+  ASSERT_OK_AND_ASSIGN(const auto outcome, Run(std::move(options), Callbacks()));
+  EXPECT_EQ(outcome.cause, v1::Exit::STOPPED);
+  EXPECT_GE(outcome.step, 4);
   EXPECT_TRUE(IsGone(0) && IsGone(1) && IsGone(2));
 }
 

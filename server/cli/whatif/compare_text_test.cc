@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/recipe/recipe.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::cli {
 namespace {
@@ -109,10 +110,9 @@ TEST(RecipeChangesTest, AllChangesTogetherAreTheOtherRecipe) {
   ASSERT_TRUE(all.ok() && none.ok());
   EXPECT_TRUE(ChangedKeys(*all, b).empty());
   EXPECT_TRUE(ChangedKeys(*none, a).empty());
-  const auto unset = WithKeysOf(a, b, {"training.dataset_path"});
-  ASSERT_TRUE(unset.ok());
-  EXPECT_FALSE(unset->training().has_dataset_path());
-  EXPECT_EQ(unset->training().steps(), 5);
+  ASSERT_OK_AND_ASSIGN(const auto unset, WithKeysOf(a, b, {"training.dataset_path"}));
+  EXPECT_FALSE(unset.training().has_dataset_path());
+  EXPECT_EQ(unset.training().steps(), 5);
 }
 
 // Against a search through every set of keys.

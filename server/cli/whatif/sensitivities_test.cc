@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/hardware/catalog.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::cli {
 namespace {
@@ -36,19 +37,18 @@ TEST(SensitivitiesTest, TheLargestEffectComesFirstAndWhatHasNoneIsNone) {
   ASSERT_TRUE(requests.ok()) << requests.status();
   std::vector<absl::StatusOr<v1::Estimate>> estimates;
   for (const v1::SimRequest& one : requests->requests) estimates.push_back(EstimateOf(one, request.cluster()));
-  const auto result = ReadSensitivities(*requests, estimates);
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_GE(result->rows.size(), 8u);
-  EXPECT_EQ(result->rows[0].figure, "compute.peak");
-  EXPECT_NEAR(result->rows[0].less_seconds, 1 / 0.8 + 0.5, 1e-9);
-  EXPECT_NEAR(result->rows[0].more_seconds, 1 / 1.2 + 0.5, 1e-9);
-  EXPECT_EQ(result->rows[1].figure, "link.nvlink4.bandwidth");
-  EXPECT_NEAR(result->rows[1].less_seconds, 1 + 0.5 / 0.8, 1e-9);
-  for (size_t i = 2; i < result->rows.size(); ++i) {
-    EXPECT_DOUBLE_EQ(result->rows[i].less_seconds, 1.5) << result->rows[i].figure;
-    EXPECT_NE(result->rows[i].figure, "memory");
+  ASSERT_OK_AND_ASSIGN(const auto result, ReadSensitivities(*requests, estimates));
+  ASSERT_GE(result.rows.size(), 8u);
+  EXPECT_EQ(result.rows[0].figure, "compute.peak");
+  EXPECT_NEAR(result.rows[0].less_seconds, 1 / 0.8 + 0.5, 1e-9);
+  EXPECT_NEAR(result.rows[0].more_seconds, 1 / 1.2 + 0.5, 1e-9);
+  EXPECT_EQ(result.rows[1].figure, "link.nvlink4.bandwidth");
+  EXPECT_NEAR(result.rows[1].less_seconds, 1 + 0.5 / 0.8, 1e-9);
+  for (size_t i = 2; i < result.rows.size(); ++i) {
+    EXPECT_DOUBLE_EQ(result.rows[i].less_seconds, 1.5) << result.rows[i].figure;
+    EXPECT_NE(result.rows[i].figure, "memory");
   }
-  const std::string text = SensitivitiesText(*result);
+  const std::string text = SensitivitiesText(result);
   EXPECT_NE(text.find("62.0 GiB a device are needed, of 80.0 GiB"), std::string::npos) << text;
   EXPECT_NE(text.find("+16.7 %"), std::string::npos) << text;
   EXPECT_NE(text.find("-11.1 %"), std::string::npos) << text;
@@ -139,9 +139,8 @@ TEST(ClusterFiguresTest, AClusterIsSizedByWholeNodesOrAPartOfOne) {
   EXPECT_EQ(*ResizedCluster("h100-sxm-80:8x2@roce-400", 4), "h100-sxm-80:4x1");
   EXPECT_EQ(*ResizedCluster("h100-sxm-80:8x2@roce-400", 32), "h100-sxm-80:8x4@roce-400");
   for (int64_t devices : {4, 8, 64}) {
-    const auto cluster = sim::ParseCluster(*ResizedCluster("h100-sxm-80:8x2", devices));
-    ASSERT_TRUE(cluster.ok()) << cluster.status();
-    EXPECT_EQ(cluster->devices_per_node() * cluster->nodes(), devices);
+    ASSERT_OK_AND_ASSIGN(const auto cluster, sim::ParseCluster(*ResizedCluster("h100-sxm-80:8x2", devices)));
+    EXPECT_EQ(cluster.devices_per_node() * cluster.nodes(), devices);
   }
   EXPECT_NE(ResizedCluster("h100-sxm-80:8x2", 12).status().message().find("whole nodes of 8"), std::string::npos);
   for (const char* text : {"mine.txtpb", "", "h100-sxm-80", "h100-sxm-80:", "h100-sxm-80:axb", ":@"}) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
+#include "proto/testing/assert_ok.h"
 #include "server/cli/whatif/sensitivities.h"
 #include "server/cli/whatif/sweep_chart.h"
 
@@ -30,9 +31,9 @@ Arguments Call(const std::vector<std::string>& words) {
 std::string Refusal(const std::vector<std::string>& words) { return std::string(ReadVariations(Call(words)).status().message()); }
 
 TEST(SweepPointsTest, AllCombinationsTheLastKeyFastest) {
-  const auto variations = ReadVariations(Call({"--vary", "gpus=8, 16", "--vary", "training.local_batch_size=1,2,4"}));
-  ASSERT_TRUE(variations.ok()) << variations.status();
-  const std::vector<SweepPoint> points = SweepPoints(*variations);
+  ASSERT_OK_AND_ASSIGN(const auto variations,
+                       ReadVariations(Call({"--vary", "gpus=8, 16", "--vary", "training.local_batch_size=1,2,4"})));
+  const std::vector<SweepPoint> points = SweepPoints(variations);
   EXPECT_EQ(points, (std::vector<SweepPoint>{{"8", "1"}, {"8", "2"}, {"8", "4"}, {"16", "1"}, {"16", "2"}, {"16", "4"}}));
 }
 
@@ -40,19 +41,17 @@ TEST(SweepPointsTest, APointIsTheCallWithItsValues) {
   const Arguments call =
       Call({"--cluster", "h100-sxm-80:8x1", "--model", "llama3-8b", "--training.steps=3", "--vary", "gpus=16", "--vary",
             "seq=4096", "--vary", "parallelism.tensor_parallel_degree=2", "--vary", "link.node.bandwidth=0.5x"});
-  const auto variations = ReadVariations(call);
-  ASSERT_TRUE(variations.ok()) << variations.status();
-  const SweepPoint point = SweepPoints(*variations).at(0);
-  const auto at = ArgumentsAt(call, *variations, point);
-  ASSERT_TRUE(at.ok()) << at.status();
-  EXPECT_EQ(at->Text("cluster"), "h100-sxm-80:8x2");
-  EXPECT_EQ(at->Text("model"), "llama3-8b");
+  ASSERT_OK_AND_ASSIGN(const auto variations, ReadVariations(call));
+  const SweepPoint point = SweepPoints(variations).at(0);
+  ASSERT_OK_AND_ASSIGN(const auto at, ArgumentsAt(call, variations, point));
+  EXPECT_EQ(at.Text("cluster"), "h100-sxm-80:8x2");
+  EXPECT_EQ(at.Text("model"), "llama3-8b");
   using Keys = std::vector<std::pair<std::string, std::string>>;
-  EXPECT_EQ(at->recipe_keys(),
+  EXPECT_EQ(at.recipe_keys(),
             (Keys{{"training.steps", "3"}, {"training.seq_len", "4096"}, {"parallelism.tensor_parallel_degree", "2"}}));
-  auto cluster = sim::ParseCluster(at->Text("cluster"));
+  auto cluster = sim::ParseCluster(at.Text("cluster"));
   const double before = cluster->tiers(0).link().bandwidth_bytes_per_second();
-  ASSERT_TRUE(SetFiguresAt(*variations, point, &*cluster).ok());
+  ASSERT_TRUE(SetFiguresAt(variations, point, &*cluster).ok());
   EXPECT_DOUBLE_EQ(cluster->tiers(0).link().bandwidth_bytes_per_second(), before / 2);
 }
 
@@ -73,9 +72,8 @@ TEST(SweepPointsTest, WhatCannotBeVariedIsRefusedByName) {
   EXPECT_NE(Refusal({"--vary", many}).find("more than 256"), std::string::npos);
   for (const char* gpus : {"gpus=0", "gpus=-8", "gpus=many", "gpus=12", "gpus=99999999999999999999"}) {
     const Arguments call = Call({"--cluster", "h100-sxm-80:8x1", "--vary", gpus});
-    const auto variations = ReadVariations(call);
-    ASSERT_TRUE(variations.ok());
-    const auto at = ArgumentsAt(call, *variations, SweepPoints(*variations).at(0));
+    ASSERT_OK_AND_ASSIGN(const auto variations, ReadVariations(call));
+    const auto at = ArgumentsAt(call, variations, SweepPoints(variations).at(0));
     EXPECT_NE(at.status().message().find("gpus"), std::string::npos) << gpus;
   }
 }
@@ -133,7 +131,9 @@ TEST(SweepOutputTest, CsvIsReadBackWithEveryCell) {
   const std::string out = ReadByPython(SweepCsv(TwoByTwo()), R"(
 import csv,json,sys
 rows = list(csv.DictReader(open(sys.argv[1], newline="")))
-for r in rows: print(r["gpus"], r["training.dtype"], r["devices"], r["fits"], r["step_time_seconds"], r["headroom_bytes"], json.dumps(r["reason"]), len(r))
+for r in rows:
+    print(r["gpus"], r["training.dtype"], r["devices"], r["fits"], r["step_time_seconds"], r["headroom_bytes"],
+          json.dumps(r["reason"]), len(r))
 )");
   EXPECT_EQ(out,
             "8 a,\"b\" 8 true 4 37580963840 \"\" 14\n"

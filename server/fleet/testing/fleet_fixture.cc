@@ -12,6 +12,7 @@
 #include "core/process/build_version.h"
 #include "core/recipe/recipe.h"
 #include "proto/rpc.h"
+#include "proto/status.h"
 #include "server/jobs/transition.h"
 #include "server/store/sqlite_store.h"
 
@@ -61,18 +62,6 @@ class ClosedFormEstimator : public planner::Estimator {
 };
 
 int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
-
-template <typename T>
-T MustRead(store::Store& store, const std::function<absl::StatusOr<T>(store::ReadTransaction&)>& read) {
-  T result;
-  const absl::Status status = store.Read([&](store::ReadTransaction& transaction) -> absl::Status {
-    auto value = read(transaction);
-    if (value.ok()) result = *std::move(value);
-    return value.status();
-  });
-  EXPECT_TRUE(status.ok()) << status;
-  return result;
-}
 
 }  // namespace
 
@@ -184,14 +173,23 @@ v1::Job FleetTest::MakeJob(int64_t slots, int64_t min_slots, int64_t max_restart
   return job;
 }
 
+void FleetTest::Write(const std::function<absl::Status(store::Transaction&)>& work) {
+  const absl::Status status = store_->Write(work);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 void FleetTest::Insert(const std::vector<v1::Job>& jobs) {
-  const absl::Status stored = store_->Write([&](store::Transaction& transaction) -> absl::Status {
-    for (const v1::Job& job : jobs) {
-      if (absl::Status status = transaction.InsertJob(job, std::nullopt); !status.ok()) return status;
-    }
+  Write([&](store::Transaction& transaction) -> absl::Status {
+    for (const v1::Job& job : jobs) RETURN_IF_ERROR(transaction.InsertJob(job, std::nullopt));
     return absl::OkStatus();
   });
-  EXPECT_TRUE(stored.ok()) << stored;
+}
+
+void FleetTest::MoveJob(const std::string& job, v1::JobState state, const std::string& reason) {
+  Write([&](store::Transaction& transaction) {
+    v1::Job now = **transaction.GetJob(job);
+    return Move(transaction, &now, state, reason, 1);
+  });
 }
 
 std::string FleetTest::Submit(const v1::Job& job) {
@@ -201,7 +199,7 @@ std::string FleetTest::Submit(const v1::Job& job) {
 }
 
 v1::Job FleetTest::Get(const std::string& job) const {
-  auto found = MustRead<std::optional<v1::Job>>(*store_, [&](auto& read) { return read.GetJob(job); });
+  auto found = MustRead(*store_, [&](auto& read) { return read.GetJob(job); });
   if (!found) return v1::Job();
   controller_->DescribeWait(&*found);
   return *found;
@@ -239,7 +237,7 @@ int64_t FleetTest::Plans(const std::string& job) const {
 }
 
 std::vector<v1::Transition> FleetTest::Transitions(const std::string& job) const {
-  return MustRead<std::vector<v1::Transition>>(*store_, [&](auto& read) { return read.ListTransitions(job, 0, 1000); });
+  return MustRead(*store_, [&](auto& read) { return read.ListTransitions(job, 0, 1000); });
 }
 
 std::vector<v1::JobState> FleetTest::History(const std::string& job) const {
@@ -257,16 +255,11 @@ std::vector<v1::JobState> FleetTest::History(const std::string& job) const {
 }
 
 std::vector<v1::Attempt> FleetTest::Attempts(const std::string& job) const {
-  return MustRead<std::vector<v1::Attempt>>(*store_, [&](auto& read) { return read.ListAttempts(job); });
+  return MustRead(*store_, [&](auto& read) { return read.ListAttempts(job); });
 }
 
 std::vector<v1::StepMetrics> FleetTest::Metrics(const std::string& job) const {
-  return MustRead<std::vector<v1::StepMetrics>>(*store_, [&](auto& read) -> absl::StatusOr<std::vector<v1::StepMetrics>> {
-    std::vector<v1::StepMetrics> metrics;
-    const absl::Status status = read.ForEachMetrics(job, 0, [&](const v1::StepMetrics& one) { metrics.push_back(one); });
-    if (!status.ok()) return status;
-    return metrics;
-  });
+  return MustRead(*store_, [&](auto& read) { return store::ListMetrics(read, job, 0); });
 }
 
 void FleetTest::Connect(TestAgent* agent) {

@@ -18,6 +18,7 @@
 #include "server/fleet/controller.h"
 #include "server/jobs/testing/legal_transitions.h"
 #include "server/store/store.h"
+#include "server/store/testing/must_read.h"
 
 namespace legoai::server {
 
@@ -91,7 +92,10 @@ class FleetTest : public testing::Test {
 
   // Not stored yet; each is created after the one before. `slots`: wanted; `min_slots`: at least.
   v1::Job MakeJob(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1);
+  void Write(const std::function<absl::Status(store::Transaction&)>& work);
   void Insert(const std::vector<v1::Job>& jobs);
+  // As a user asks for it; the controller is not told.
+  void MoveJob(const std::string& job, v1::JobState state, const std::string& reason);
   std::string Submit(const v1::Job& job);  // gives its name
   std::string Submit(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1) {
     return Submit(MakeJob(slots, min_slots, max_restarts));
