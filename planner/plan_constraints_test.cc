@@ -7,6 +7,7 @@
 #include "planner/plan.h"
 #include "planner/testing/arithmetic_estimator.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::planner {
 namespace {
@@ -20,13 +21,12 @@ TEST(Plan, ConstraintsThatNoRecipeMeetsNameTheValuesThatThereAre) {
   request.add_constraints("parallelism.tensor_parallel_degree=3");
   request.add_constraints("training.local_batch_size=5");
   request.add_constraints("parallelism.pipeline_parallel_degree=1");
-  const auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->pruned().at("constraint"), result->space());
-  EXPECT_NE(result->explanation().find("none has parallelism.tensor_parallel_degree=3: use one of 1, 2, 4, 8; none has "
-                                       "training.local_batch_size=5: use one of 1, 2, 4, 8, 16"),
+  ASSERT_OK_AND_ASSIGN(const auto result, Plan(request, estimator));
+  EXPECT_EQ(result.pruned().at("constraint"), result.space());
+  EXPECT_NE(result.explanation().find("none has parallelism.tensor_parallel_degree=3: use one of 1, 2, 4, 8; none has "
+                                      "training.local_batch_size=5: use one of 1, 2, 4, 8, 16"),
             std::string::npos)
-      << result->explanation();
+      << result.explanation();
   request = Request();
   request.add_constraints("parallelism.expert_parallel_degree=2");
   const auto violation = GetFieldViolation(Plan(request, estimator).status());
@@ -39,22 +39,20 @@ TEST(Plan, WhereNothingIsLegalTheRulesAreNamed) {
   ArithmeticEstimator estimator;
   v1::PlanRequest request = Request();
   *request.mutable_model() = model::ResolveModel("gpt2").value();
-  const auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_NE(result->explanation().find("dropped by sequence_within_positions, for instance: training.seq_len = 2048: must be at "
-                                       "most 1024"),
+  ASSERT_OK_AND_ASSIGN(const auto result, Plan(request, estimator));
+  EXPECT_NE(result.explanation().find("dropped by sequence_within_positions, for instance: training.seq_len = 2048: must be at "
+                                      "most 1024"),
             std::string::npos)
-      << result->explanation();
+      << result.explanation();
 }
 
 TEST(Plan, ConstraintsBindAndWrongOnesAreErrors) {
   ArithmeticEstimator estimator;
   v1::PlanRequest request = Request();
   request.add_constraints("parallelism.tensor_parallel_degree=2");
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_GT(result->ranked_size(), 0);
-  for (const auto& ranked : result->ranked()) EXPECT_EQ(ranked.recipe().parallelism().tensor_parallel_degree(), 2);
+  ASSERT_OK_AND_ASSIGN(auto result, Plan(request, estimator));
+  ASSERT_GT(result.ranked_size(), 0);
+  for (const auto& ranked : result.ranked()) EXPECT_EQ(ranked.recipe().parallelism().tensor_parallel_degree(), 2);
   for (const char* wrong : {"parallelism.tensor_degree=2", "parallelism.tensor_parallel_degree=two", "tensor"}) {
     v1::PlanRequest bad = Request();
     bad.add_constraints(wrong);
@@ -70,10 +68,9 @@ TEST(Plan, AResumedJobKeepsBatchSequenceAndPrecision) {
   old->set_global_batch_size(16);
   old->set_seq_len(2048);
   old->set_mixed_precision_param(v1::FLOAT32);
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_GT(result->ranked_size(), 0);
-  for (const auto& ranked : result->ranked()) EXPECT_EQ(ranked.recipe().training().mixed_precision_param(), v1::FLOAT32);
+  ASSERT_OK_AND_ASSIGN(auto result, Plan(request, estimator));
+  ASSERT_GT(result.ranked_size(), 0);
+  for (const auto& ranked : result.ranked()) EXPECT_EQ(ranked.recipe().training().mixed_precision_param(), v1::FLOAT32);
   old->set_global_batch_size(32);
   EXPECT_EQ(Plan(request, estimator).status().code(), absl::StatusCode::kInvalidArgument);
 }

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "proto/testing/seeded_random.h"
+
 namespace legoai::planner {
 namespace {
 
@@ -35,9 +37,7 @@ TEST(RankOrder, ByMemoryNearTiesGoToTheFaster) {
 
 // The order by one objective is that by the other of what has changed places.
 TEST(RankOrder, TheTwoObjectivesAreOneRule) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  SeededRandom random;
   std::vector<Standing> by_time, by_memory;
   for (int i = 0; i < 200; ++i) {
     const int a = std::uniform_int_distribution<>(1000, 1100)(random), b = std::uniform_int_distribution<>(1, 9)(random);
@@ -51,9 +51,7 @@ TEST(RankOrder, EqualOnesKeepTheirPlaces) { EXPECT_EQ(RankOrder({{1, 5}, {1, 5},
 
 // Random standings, many of them close or equal, in any arrangement.
 TEST(RankOrder, IsAnOrder) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  SeededRandom random;
   for (int round = 0; round < 500; ++round) {
     std::vector<Standing> standings(std::uniform_int_distribution<size_t>(1, 40)(random));
     for (Standing& one : standings) {

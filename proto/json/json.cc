@@ -114,10 +114,9 @@ absl::StatusOr<Tree> ParseJsonTree(std::string_view text) {
 }
 
 absl::Status ParseJson(std::string_view text, google::protobuf::Message* message) {
-  const absl::StatusOr<Tree> tree = ParseJsonTree(text);
-  if (!tree.ok()) return tree.status();
+  ASSIGN_OR_RETURN(const Tree tree, ParseJsonTree(text));
   const std::unique_ptr<google::protobuf::Message> fresh(message->New());
-  RETURN_IF_ERROR(MergeTree(*tree, fresh.get()));
+  RETURN_IF_ERROR(MergeTree(tree, fresh.get()));
   message->GetReflection()->Swap(message, fresh.get());
   return absl::OkStatus();
 }

@@ -77,13 +77,8 @@ TEST_F(FleetTest, WhatIsInUseOfAMachineIsToldAsItWasHeardLastAndNotKept) {
   const auto drained = controller_->Drain("workers/a", /*undo=*/false);
   ASSERT_TRUE(drained.ok()) << drained.status();
   EXPECT_EQ(drained->use().processor_share(), 0.5);
-  const absl::Status read = store_->Read([](store::ReadTransaction& transaction) -> absl::Status {
-    const auto workers = transaction.ListWorkers();
-    if (!workers.ok()) return workers.status();
-    for (const v1::Worker& worker : *workers) EXPECT_FALSE(worker.has_use());
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(read.ok()) << read;
+  for (const v1::Worker& worker : MustRead(*store_, [](auto& read) { return read.ListWorkers(); }))
+    EXPECT_FALSE(worker.has_use());
 }
 
 TEST_F(FleetTest, AJobGoesItsWholeWay) {
@@ -242,11 +237,7 @@ TEST_F(FleetTest, ACancelledJobIsStoppedAtItsAgent) {
   const v1::LeaseId lease = Begin(&agent_).lease();
   const std::string job = lease.job();
   ReportStep(&agent_, lease, 1);
-  const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
-    v1::Job now = **transaction.GetJob(job);
-    return Move(transaction, &now, CANCELLING, "asked by a user", 1);
-  });
-  ASSERT_TRUE(asked.ok()) << asked;
+  MoveJob(job, CANCELLING, "asked by a user");
   controller_->JobChanged(job);
   const auto stop = agent_.link.Next([](const v1::ToAgent& message) { return message.has_stop(); }).stop();
   EXPECT_EQ(stop.lease().job(), job);
@@ -261,11 +252,7 @@ TEST_F(FleetTest, ACancelledJobOfALostWorkerEndsWithItsLease) {
   Connect(&agent_);
   agent_.link.NextStart();
   controller_->Disconnected(agent_.session);
-  const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
-    v1::Job now = **transaction.GetJob(job);
-    return Move(transaction, &now, CANCELLING, "asked by a user", 1);
-  });
-  ASSERT_TRUE(asked.ok()) << asked;
+  MoveJob(job, CANCELLING, "asked by a user");
   skew_seconds_ = 1100;
   AwaitState(job, CANCELLED);
 }
@@ -444,42 +431,43 @@ TEST_F(FleetTest, AWorkerThatIsLostForLongIsForgotten) {
   EXPECT_EQ(names(), "abc");
 }
 
+// What happens while the first lease of a job is stored, before its agent is told of it.
+class GrantTest : public FleetTest {
+ protected:
+  // Gives the job of two slots that it submits. `act` is done once, in the instant of its grant.
+  std::string SubmitAndInTheInstantOfItsGrant(const std::function<void()>& act) {
+    const v1::Job made = MakeJob(2);
+    store_->written = [this, act, job = made.name()] {
+      if (acted_ || Get(job).state() != LEASED) return;
+      acted_ = true;
+      act();
+    };
+    return Submit(made);
+  }
+
+  std::atomic<bool> acted_ = false;
+};
+
 // The lease is stored, and the goodbye comes before the agent can be told of it: nobody would renew it, or end it.
-TEST_F(FleetTest, AGoodbyeInTheInstantOfAGrantEndsTheLease) {
+TEST_F(GrantTest, AGoodbyeEndsTheLease) {
   TestAgent leaving("a"), other("b");
   Connect(&leaving);
-  const v1::Job made = MakeJob(2);
-  const std::string job = made.name();
-  std::atomic<bool> said = false;
-  store_->written = [&] {
-    if (said || Get(job).state() != LEASED) return;
-    said = true;
-    controller_->Goodbye(leaving.session);
-  };
-  Submit(made);
+  const std::string job = SubmitAndInTheInstantOfItsGrant([&] { controller_->Goodbye(leaving.session); });
   EXPECT_THAT(AwaitState(job, RESTARTING).reason(), HasSubstr("workers/a has left; begins anew"));
-  EXPECT_TRUE(said);
+  EXPECT_TRUE(acted_);
   EXPECT_EQ(Attempts(job)[0].state(), "lost");
   Connect(&other);
   EXPECT_EQ(other.link.NextStart().lease().epoch(), 2);
 }
 
 // While the lease is stored, an agent with other slots connects under the worker's name: the decision was for what is no more.
-TEST_F(FleetTest, AWorkerThatIsAnotherInTheInstantOfAGrantGetsNoneOfIt) {
+TEST_F(GrantTest, AWorkerThatIsAnotherByThenGetsNoneOfIt) {
   TestAgent first("a"), other("a");
   other.hello.mutable_worker()->mutable_device()->set_memory_bytes(first.hello.worker().device().memory_bytes() / 2);
   Connect(&first);
-  const v1::Job made = MakeJob(2);
-  const std::string job = made.name();
-  bool connected = false;
-  store_->written = [&] {
-    if (connected || Get(job).state() != LEASED) return;
-    connected = true;
-    Connect(&other);
-  };
-  Submit(made);
+  const std::string job = SubmitAndInTheInstantOfItsGrant([&] { Connect(&other); });
   Await(job, [](const v1::Job& now) { return now.attempts() > 0 && now.state() != LEASED; });
-  EXPECT_TRUE(connected);
+  EXPECT_TRUE(acted_);
   EXPECT_THAT(Attempts(job)[0].error().message(), HasSubstr("other slots"));
   const auto is_first_start = [](const v1::ToAgent& message) { return message.has_start() && message.start().attempt() == 1; };
   EXPECT_FALSE(first.link.Has(is_first_start));
@@ -488,18 +476,10 @@ TEST_F(FleetTest, AWorkerThatIsAnotherInTheInstantOfAGrantGetsNoneOfIt) {
 }
 
 // The same agent over a new stream: what was decided holds, and is sent there.
-TEST_F(FleetTest, AnAgentThatReconnectsInTheInstantOfAGrantHearsOfIt) {
+TEST_F(GrantTest, AnAgentThatReconnectsHearsOfIt) {
   TestAgent first("a"), again("a");
   Connect(&first);
-  const v1::Job made = MakeJob(2);
-  const std::string job = made.name();
-  bool connected = false;
-  store_->written = [&] {
-    if (connected || Get(job).state() != LEASED) return;
-    connected = true;
-    Connect(&again);
-  };
-  Submit(made);
+  const std::string job = SubmitAndInTheInstantOfItsGrant([&] { Connect(&again); });
   EXPECT_EQ(again.link.NextStart().attempt(), 1);
   EXPECT_FALSE(first.link.Has([](const v1::ToAgent& message) { return message.has_start(); }));
   EXPECT_EQ(Get(job).state(), LEASED);
@@ -538,11 +518,7 @@ TEST_F(FleetTest, APlanUnderWayIsMadeAnewByTheNextServerAndEndsWithItsJob) {
   StartController();
   Connect(&agent_);
   Await(job, [](const v1::Job& now) { return now.state() == PLANNING && now.version() > 3; });
-  const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
-    v1::Job now = **transaction.GetJob(job);
-    return Move(transaction, &now, CANCELLED, "asked by a user", 1);
-  });
-  ASSERT_TRUE(asked.ok()) << asked;
+  MoveJob(job, CANCELLED, "asked by a user");
   controller_->JobChanged(job);
   const std::string next = Submit(2);  // it is planned although the plans before it never end by themselves
   AwaitState(next, PLANNING);

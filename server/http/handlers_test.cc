@@ -11,6 +11,7 @@
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "proto/json/reflect.h"
+#include "proto/testing/assert_ok.h"
 #include "server/rpc/testing/test_service.h"
 
 namespace legoai::server {
@@ -52,28 +53,25 @@ TEST(ControlPlaneHandlers, PassesAnswersOn) {
   EXPECT_EQ(got.spec().display_name(), "named");
   v1::WatchJobRequest watch;
   watch.set_name(made.name());
-  const auto look = handlers.poll_job(watch, nullptr);
-  ASSERT_TRUE(look.ok()) << look.status();
-  ASSERT_TRUE(look->has_value());
-  EXPECT_EQ((*look)->job().version(), made.version());
+  ASSERT_OK_AND_ASSIGN(const auto look, handlers.poll_job(watch, nullptr));
+  ASSERT_TRUE(look.has_value());
+  EXPECT_EQ(look->job().version(), made.version());
 }
 
 TEST(CatalogJson, HasEveryModelAndDevice) {
-  const auto tree = ParseJsonTree(CatalogJson());
-  ASSERT_TRUE(tree.ok()) << tree.status();
-  EXPECT_EQ((*tree)["models"].size(), model::Catalog().size());
-  ASSERT_EQ((*tree)["devices"].size(), sim::ListDevices().size());
-  const auto& models = (*tree)["models"];
+  ASSERT_OK_AND_ASSIGN(const auto tree, ParseJsonTree(CatalogJson()));
+  EXPECT_EQ(tree["models"].size(), model::Catalog().size());
+  ASSERT_EQ(tree["devices"].size(), sim::ListDevices().size());
+  const auto& models = tree["models"];
   const auto llama = std::find_if(models.begin(), models.end(), [](const auto& m) { return m["name"] == "llama3-8b"; });
   ASSERT_NE(llama, models.end());
   EXPECT_EQ((*llama)["parameters"], 8'030'261'248) << "as Llama 3.1's model card counts them";
 }
 
 TEST(CatalogJson, GivesAClusterByItsName) {
-  const auto json = ClusterJson("h100-sxm-80:8x2");
-  ASSERT_TRUE(json.ok()) << json.status();
+  ASSERT_OK_AND_ASSIGN(const auto json, ClusterJson("h100-sxm-80:8x2"));
   v1::Cluster cluster;
-  ASSERT_TRUE(ParseJson(*json, &cluster).ok());
+  ASSERT_TRUE(ParseJson(json, &cluster).ok());
   EXPECT_TRUE(sim::CheckCluster(cluster).ok());
   EXPECT_EQ(cluster.devices_per_node() * cluster.nodes(), 16);
 }

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <random>
 
+#include "proto/testing/assert_ok.h"
+
 namespace legoai::sim {
 namespace {
 
@@ -94,10 +96,9 @@ TEST(SimulateTest, RandomProgramsAgreeWithTheSlowSimulator) {
   for (uint32_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Program program = RandomProgram(seed);
-    auto schedule = Simulate(program);
-    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    ASSERT_OK_AND_ASSIGN(auto schedule, Simulate(program));
     std::vector<double> expected = SlowFinishTimes(program);
-    for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(schedule->finish[i], expected[i], 1e-6) << "task " << i;
+    for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(schedule.finish[i], expected[i], 1e-6) << "task " << i;
   }
 }
 
@@ -105,18 +106,17 @@ TEST(SimulateTest, EveryStartIsExplained) {
   for (uint32_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Program program = RandomProgram(seed);
-    auto schedule = Simulate(program);
-    ASSERT_TRUE(schedule.ok());
+    ASSERT_OK_AND_ASSIGN(auto schedule, Simulate(program));
     for (TaskId id = 0; id < program.tasks().size(); ++id) {
-      TaskId blocker = schedule->blocker[id];
+      TaskId blocker = schedule.blocker[id];
       if (blocker != kNoTask) {
-        EXPECT_EQ(schedule->finish[blocker], schedule->start[id]);
+        EXPECT_EQ(schedule.finish[blocker], schedule.start[id]);
       } else {
-        bool released = schedule->start[id] == program.tasks()[id].release;
+        bool released = schedule.start[id] == program.tasks()[id].release;
         for (auto [a, b] : program.joins()) {
-          if (a == id || b == id) released |= schedule->start[id] == program.tasks()[a == id ? b : a].release;
+          if (a == id || b == id) released |= schedule.start[id] == program.tasks()[a == id ? b : a].release;
         }
-        EXPECT_TRUE(released || schedule->start[id] == 0);
+        EXPECT_TRUE(released || schedule.start[id] == 0);
       }
     }
   }
@@ -127,10 +127,9 @@ TEST(SimulateTest, SharedResourceSlowsBothAndSpeedsUpAgain) {
   uint32_t a = program.AddQueue("a"), b = program.AddQueue("b"), core = program.AddResource("core", 1);
   program.AddTask(a, 2, 0, {{core, 1}});
   program.AddTask(b, 1, 1, {{core, 1}});
-  auto schedule = Simulate(program);
-  ASSERT_TRUE(schedule.ok());
-  EXPECT_NEAR(schedule->finish[0], 3, 1e-12);  // alone for 1, then half speed
-  EXPECT_NEAR(schedule->finish[1], 3, 1e-12);
+  ASSERT_OK_AND_ASSIGN(auto schedule, Simulate(program));
+  EXPECT_NEAR(schedule.finish[0], 3, 1e-12);  // alone for 1, then half speed
+  EXPECT_NEAR(schedule.finish[1], 3, 1e-12);
 }
 
 TEST(SimulateTest, JoinedTasksStartWhenBothCan) {
@@ -139,12 +138,11 @@ TEST(SimulateTest, JoinedTasksStartWhenBothCan) {
   program.AddTask(a, 5);
   TaskId send = program.AddTask(a, 1), receive = program.AddTask(b, 2), after = program.AddTask(b, 1);
   program.Join(send, receive);
-  auto schedule = Simulate(program);
-  ASSERT_TRUE(schedule.ok());
-  EXPECT_EQ(schedule->start[receive], 5);
-  EXPECT_EQ(schedule->finish[send], 7);
-  EXPECT_EQ(schedule->finish[after], 8);
-  EXPECT_EQ(schedule->blocker[receive], 0u);
+  ASSERT_OK_AND_ASSIGN(auto schedule, Simulate(program));
+  EXPECT_EQ(schedule.start[receive], 5);
+  EXPECT_EQ(schedule.finish[send], 7);
+  EXPECT_EQ(schedule.finish[after], 8);
+  EXPECT_EQ(schedule.blocker[receive], 0u);
 }
 
 TEST(SimulateTest, DeadlockNamesQueuesAndWhatTheyWaitFor) {

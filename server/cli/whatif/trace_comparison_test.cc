@@ -5,11 +5,12 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/testing/assert_ok.h"
+#include "proto/testing/seeded_random.h"
 
 namespace legoai::cli {
 namespace {
@@ -56,32 +57,31 @@ TEST(CompareTraces, SaysWhereTheStepsPart) {
                         Collective("all_gather", 0, 3 * kSecond)});
   measured.about["data_seconds"] = "1";
   measured.about["step"] = "7";
-  const auto comparison = CompareTraces(predicted, measured);
-  ASSERT_TRUE(comparison.ok()) << comparison.status();
-  EXPECT_EQ(comparison->step, "7");
-  EXPECT_DOUBLE_EQ(comparison->step_time.predicted, 6);
-  EXPECT_DOUBLE_EQ(comparison->step_time.measured, 10);
-  EXPECT_DOUBLE_EQ(comparison->exposed.predicted, 2);
-  EXPECT_DOUBLE_EQ(comparison->exposed.measured, 0);
-  ASSERT_FALSE(comparison->rows.empty());
-  EXPECT_EQ(comparison->rows[0].module, "model.layers.*.mlp") << "explains most";
-  EXPECT_DOUBLE_EQ(comparison->rows[0].seconds.predicted, 4);
-  EXPECT_DOUBLE_EQ(comparison->rows[0].seconds.measured, 8);
-  EXPECT_DOUBLE_EQ(RowOf(*comparison, "compute", kWaits)->seconds.predicted, 2);
-  EXPECT_DOUBLE_EQ(RowOf(*comparison, "compute", kIdle)->seconds.measured, 0);
-  EXPECT_DOUBLE_EQ(RowOf(*comparison, "host", kData)->seconds.measured, 1);
-  ASSERT_EQ(comparison->collectives.size(), 1u);
-  EXPECT_DOUBLE_EQ(comparison->collectives[0].seconds.predicted, 4);
-  EXPECT_DOUBLE_EQ(comparison->collectives[0].exposed.predicted, 2);
-  EXPECT_DOUBLE_EQ(comparison->collectives[0].exposed.measured, 0);
-  EXPECT_TRUE(comparison->only_predicted.empty());
-  ASSERT_EQ(comparison->only_measured.size(), 1u);
-  EXPECT_EQ(comparison->only_measured[0].name, "aten::copy_");
-  const std::string text = TraceComparisonText(*comparison, 2);
+  ASSERT_OK_AND_ASSIGN(const auto comparison, CompareTraces(predicted, measured));
+  EXPECT_EQ(comparison.step, "7");
+  EXPECT_DOUBLE_EQ(comparison.step_time.predicted, 6);
+  EXPECT_DOUBLE_EQ(comparison.step_time.measured, 10);
+  EXPECT_DOUBLE_EQ(comparison.exposed.predicted, 2);
+  EXPECT_DOUBLE_EQ(comparison.exposed.measured, 0);
+  ASSERT_FALSE(comparison.rows.empty());
+  EXPECT_EQ(comparison.rows[0].module, "model.layers.*.mlp") << "explains most";
+  EXPECT_DOUBLE_EQ(comparison.rows[0].seconds.predicted, 4);
+  EXPECT_DOUBLE_EQ(comparison.rows[0].seconds.measured, 8);
+  EXPECT_DOUBLE_EQ(RowOf(comparison, "compute", kWaits)->seconds.predicted, 2);
+  EXPECT_DOUBLE_EQ(RowOf(comparison, "compute", kIdle)->seconds.measured, 0);
+  EXPECT_DOUBLE_EQ(RowOf(comparison, "host", kData)->seconds.measured, 1);
+  ASSERT_EQ(comparison.collectives.size(), 1u);
+  EXPECT_DOUBLE_EQ(comparison.collectives[0].seconds.predicted, 4);
+  EXPECT_DOUBLE_EQ(comparison.collectives[0].exposed.predicted, 2);
+  EXPECT_DOUBLE_EQ(comparison.collectives[0].exposed.measured, 0);
+  EXPECT_TRUE(comparison.only_predicted.empty());
+  ASSERT_EQ(comparison.only_measured.size(), 1u);
+  EXPECT_EQ(comparison.only_measured[0].name, "aten::copy_");
+  const std::string text = TraceComparisonText(comparison, 2);
   for (const char* part : {"tiny, stage 0 of 2 ranks, step 7", "model.layers.*.mlp", "4.000 s", "8.000 s", "2.00",
                            "--rows shows more", "lego::all_gather_into", "Only in the measured step", "aten::copy_"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-  const Tree tree = TraceComparisonTree(*comparison);
+  const Tree tree = TraceComparisonTree(comparison);
   EXPECT_DOUBLE_EQ(tree["rows"][0]["seconds"]["measured"], 8);
   EXPECT_DOUBLE_EQ(tree["collectives"][0]["exposed_seconds"]["predicted"], 2);
 }
@@ -93,20 +93,17 @@ TEST(CompareTraces, WaitsOfATrainerAreExposedAndACopyIsNoCommunication) {
                               Collective("all_gather", 3 * kSecond, 4 * kSecond, /*ranks=*/1),
                               Slice("wait", "wait", "compute", "forward", "", kSecond, 4 * kSecond),
                               Collective("compute", 4 * kSecond, 5 * kSecond)});
-  const auto comparison = CompareTraces(predicted, measured);
-  ASSERT_TRUE(comparison.ok()) << comparison.status();
-  EXPECT_DOUBLE_EQ(comparison->exposed.measured, 4) << "three seconds of waits, and its own collective";
-  ASSERT_EQ(comparison->collectives.size(), 1u);
-  EXPECT_EQ(comparison->collectives[0].measured_count, 2);
-  EXPECT_DOUBLE_EQ(comparison->collectives[0].seconds.measured, 4);
-  EXPECT_DOUBLE_EQ(comparison->collectives[0].exposed.measured, 3);
+  ASSERT_OK_AND_ASSIGN(const auto comparison, CompareTraces(predicted, measured));
+  EXPECT_DOUBLE_EQ(comparison.exposed.measured, 4) << "three seconds of waits, and its own collective";
+  ASSERT_EQ(comparison.collectives.size(), 1u);
+  EXPECT_EQ(comparison.collectives[0].measured_count, 2);
+  EXPECT_DOUBLE_EQ(comparison.collectives[0].seconds.measured, 4);
+  EXPECT_DOUBLE_EQ(comparison.collectives[0].exposed.measured, 3);
 }
 
 // Whatever runs: the compute stream's rows and what has no phase are the step, and no more is exposed than communicates.
 TEST(CompareTraces, RandomTracesAddUp) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  SeededRandom random;
   for (int trial = 0; trial < 100; ++trial) {
     std::vector<TraceSlice> slices;
     int64_t at = 0;
@@ -118,15 +115,14 @@ TEST(CompareTraces, RandomTracesAddUp) {
       slices.push_back(Collective("all_gather", other, other + static_cast<int64_t>(random() % 9) * kSecond));
     }
     const auto file = File("lego simulate", absl::StrCat(static_cast<double>(at) / kSecond + 60).c_str(), slices);
-    const auto comparison = CompareTraces(file, file);
-    ASSERT_TRUE(comparison.ok()) << comparison.status();
+    ASSERT_OK_AND_ASSIGN(const auto comparison, CompareTraces(file, file));
     double sum = 0;
-    for (const TraceRow& row : comparison->rows) {
+    for (const TraceRow& row : comparison.rows) {
       EXPECT_EQ(row.seconds.difference(), 0);
       if (row.stream == "compute") sum += row.seconds.predicted;
     }
-    EXPECT_NEAR(sum, comparison->step_time.predicted, 1e-6);
-    for (const CollectiveRow& row : comparison->collectives) {
+    EXPECT_NEAR(sum, comparison.step_time.predicted, 1e-6);
+    for (const CollectiveRow& row : comparison.collectives) {
       EXPECT_GE(row.exposed.predicted, 0);
       EXPECT_LE(row.exposed.predicted, row.seconds.predicted + 1e-9);
     }
@@ -176,13 +172,12 @@ constexpr char kEvents[] =
 ],"otherData":{"model":"tiny","made_by":"lego simulate"}})JSON";
 
 TEST_F(ReadStepTraceTest, HasSlicesToTheNanosecond) {
-  const auto file = ReadStepTrace("PREDICTED", Write(kEvents));
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->About("model"), "tiny");
-  ASSERT_EQ(file->stages.size(), 1u);
-  EXPECT_EQ(file->stages.at(1).rank, 4);
-  ASSERT_EQ(file->stages.at(1).slices.size(), 1u);
-  const TraceSlice& slice = file->stages.at(1).slices[0];
+  ASSERT_OK_AND_ASSIGN(const auto file, ReadStepTrace("PREDICTED", Write(kEvents)));
+  EXPECT_EQ(file.About("model"), "tiny");
+  ASSERT_EQ(file.stages.size(), 1u);
+  EXPECT_EQ(file.stages.at(1).rank, 4);
+  ASSERT_EQ(file.stages.at(1).slices.size(), 1u);
+  const TraceSlice& slice = file.stages.at(1).slices[0];
   EXPECT_EQ(slice.stream, "compute");
   EXPECT_EQ(slice.module, "a.b");
   EXPECT_EQ(slice.begin_ns, 1234);
@@ -203,9 +198,7 @@ TEST_F(ReadStepTraceTest, RefusesWhatIsNoTraceByName) {
 
 // Cut or changed anywhere, a file ends in a value or in words.
 TEST_F(ReadStepTraceTest, DamagedFilesEndInWords) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  SeededRandom random;
   for (int trial = 0; trial < 300; ++trial) {
     std::string text = kEvents;
     for (int i = 0; i < 3; ++i) text[random() % text.size()] = static_cast<char>(random() % 256);
