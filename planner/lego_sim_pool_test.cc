@@ -20,6 +20,7 @@
 #include "core/model/catalog.h"
 #include "planner/estimates.h"
 #include "planner/plan.h"
+#include "proto/testing/assert_ok.h"
 
 namespace legoai::planner {
 namespace {
@@ -181,8 +182,8 @@ TEST(LegoSimPoolTest, WhatMakesProgressIsNotCutOffAndWhatHangsIsSaidWithItsPlace
 TEST(LegoSimPoolTest, EstimateOnePassesProgressOn) {
   LegoSimPool pool(Options());
   std::vector<int64_t> done;
-  const auto estimate = EstimateOne(Order(1, "slow"), pool, {}, [&](const v1::SimProgress& at) { done.push_back(at.done()); });
-  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  ASSERT_OK_AND_ASSIGN(const auto estimate,
+                       EstimateOne(Order(1, "slow"), pool, {}, [&](const v1::SimProgress& at) { done.push_back(at.done()); }));
   ASSERT_EQ(done.size(), 20u);
   EXPECT_EQ(done.back(), 20);
   EXPECT_EQ(EstimateOne(Order(2, "slow"), pool, [&] { return true; }).status().code(), absl::StatusCode::kCancelled);
@@ -208,12 +209,11 @@ TEST(LegoSimPoolTest, EstimateAllGivesEachItsPlaceWhateverEndsFirst) {
   for (const char* what : {"slow", "ok", "crash", "ok", "ok"}) requests.push_back(Order(9, what));
   for (size_t i = 0; i < requests.size(); ++i) requests[i].mutable_recipe()->mutable_training()->set_steps(i + 100);
   std::vector<int64_t> done;
-  const auto estimates = EstimateAll(requests, pool, {}, [&](int64_t ended) { done.push_back(ended); });
-  ASSERT_TRUE(estimates.ok()) << estimates.status();
+  ASSERT_OK_AND_ASSIGN(const auto estimates, EstimateAll(requests, pool, {}, [&](int64_t ended) { done.push_back(ended); }));
   EXPECT_EQ(done, (std::vector<int64_t>{1, 2, 3, 4, 5}));
-  ASSERT_EQ(estimates->size(), requests.size());
+  ASSERT_EQ(estimates.size(), requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    const absl::StatusOr<v1::Estimate>& estimate = (*estimates)[i];
+    const absl::StatusOr<v1::Estimate>& estimate = estimates[i];
     ASSERT_EQ(estimate.ok(), i != 2) << estimate.status();
     EXPECT_EQ(estimate.ok() ? estimate->recipe().training().steps() : -1, i == 2 ? -1 : static_cast<int64_t>(i) + 100);
   }
@@ -229,9 +229,8 @@ TEST(LegoSimPoolTest, StopAllEndsWhatIsUnderWay) {
   EXPECT_EQ(Children().size(), 2u);
   pool.StopAll();
   EXPECT_EQ(Children().count(idle), 0u);
-  auto answer = pool.Wait(absl::Milliseconds(1));
-  ASSERT_TRUE(answer.ok());
-  EXPECT_FALSE(answer->has_value());
+  ASSERT_OK_AND_ASSIGN(auto answer, pool.Wait(absl::Milliseconds(1)));
+  EXPECT_FALSE(answer.has_value());
   EXPECT_GT(PidOf(Ask(pool, 4, "ok")), 0);
 }
 
@@ -268,13 +267,12 @@ TEST(LegoSimPoolTest, ThePlanEndsWhenItsBudgetDoes) {
   LegoSimPool pool(Options(2));
   v1::PlanRequest request = SmallPlan("hang-used");
   request.set_budget_seconds(0.05);
-  auto result = Plan(request, pool);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_GT(result->not_reached(), 2);
-  EXPECT_GE(result->captured(), 1);
-  EXPECT_LE(result->captured(), 2);
-  EXPECT_EQ(result->failed(), 0);
-  EXPECT_FALSE(result->ranked(0).estimated());
+  ASSERT_OK_AND_ASSIGN(auto result, Plan(request, pool));
+  EXPECT_GT(result.not_reached(), 2);
+  EXPECT_GE(result.captured(), 1);
+  EXPECT_LE(result.captured(), 2);
+  EXPECT_EQ(result.failed(), 0);
+  EXPECT_FALSE(result.ranked(0).estimated());
 }
 
 TEST(LegoSimPoolTest, ACancelledPlanLeavesNoProcess) {
@@ -290,12 +288,11 @@ TEST(LegoSimPoolTest, ACancelledPlanLeavesNoProcess) {
 
 TEST(LegoSimPoolTest, CrashesRejectTheirCandidatesAndNothingElse) {
   LegoSimPool pool(Options(2));
-  auto result = Plan(SmallPlan("crash"), pool);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_GT(result->failed(), 2);
-  EXPECT_EQ(result->captured() + result->not_reached(), 0);
-  ASSERT_GT(result->rejected_size(), 0);
-  EXPECT_NE(result->rejected(result->rejected_size() - 1).reason().find("signal 6"), std::string::npos);
+  ASSERT_OK_AND_ASSIGN(auto result, Plan(SmallPlan("crash"), pool));
+  EXPECT_GT(result.failed(), 2);
+  EXPECT_EQ(result.captured() + result.not_reached(), 0);
+  ASSERT_GT(result.rejected_size(), 0);
+  EXPECT_NE(result.rejected(result.rejected_size() - 1).reason().find("signal 6"), std::string::npos);
   EXPECT_TRUE(Children().empty());
 }
 

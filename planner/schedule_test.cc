@@ -9,6 +9,7 @@
 #include <string>
 
 #include "planner/plan_facts.h"
+#include "proto/testing/seeded_random.h"
 
 namespace legoai::planner {
 namespace {
@@ -129,9 +130,7 @@ TEST(Schedule, GoesOnUntilOneFits) {
 
 // Over random spaces and outcomes: nothing is taken twice, rounds have their size, the count holds once something fits.
 TEST(Schedule, HoldsItsCount) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  SeededRandom random;
   const auto any = [&](int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); };
   for (int round = 0; round < 300; ++round) {
     const int64_t rare = any(1, 100);

@@ -6,12 +6,13 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <set>
 
 #include "core/hardware/catalog.h"
 #include "core/trace/annotation.h"
 #include "core/trace/testing/trace_builder.h"
+#include "proto/testing/assert_ok.h"
+#include "proto/testing/seeded_random.h"
 #include "simulator/engine/testing/example_pipeline.h"
 
 namespace legoai::sim {
@@ -154,9 +155,7 @@ Parsed Written(const Example& example, const TraceFileOptions& options = {}, std
 }
 
 TEST(ChromeTraceTest, SlicesNestAndTracksAreNamedWhateverTheStep) {
-  const uint32_t seed = std::random_device()();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937 random(seed);
+  SeededRandom random;
   for (int i = 0; i < 12; ++i) {
     const int64_t stages = 1 + random() % 4, microbatches = 1 + random() % 6, width = 1 + random() % 5000;
     SCOPED_TRACE(::testing::Message() << stages << " stages, " << microbatches << " microbatches, width " << width);
@@ -332,8 +331,7 @@ TEST(ChromeTraceTest, CountersAreThinnedButKeepTheirPeaks) {
 TEST(ChromeTraceTest, MemoryTimelinesHaveCountersAndNothingElse) {
   const Example example(2, 3);
   const std::string path = ::testing::TempDir() + "/memory.json";
-  const auto report = WriteMemoryTimeline("--memory-timeline", path, example.Source());
-  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_OK_AND_ASSIGN(const auto report, WriteMemoryTimeline("--memory-timeline", path, example.Source()));
   const Parsed trace(path);
   ExpectPeaks(example, trace, 1000);
   for (const json& event : trace.file.at("traceEvents")) {

@@ -7,11 +7,13 @@
 
 #include "core/hardware/catalog.h"
 #include "core/trace/testing/trace_builder.h"
+#include "proto/testing/assert_ok.h"
+#include "proto/testing/seeded_random.h"
 
 namespace legoai::sim {
 namespace {
 
-std::vector<CounterPoint> RandomPoints(size_t count, std::mt19937* random) {
+std::vector<CounterPoint> RandomPoints(size_t count, std::mt19937_64* random) {
   std::vector<CounterPoint> points;
   int64_t now = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -25,9 +27,7 @@ bool SamePoint(const CounterPoint& a, const CounterPoint& b) { return a.nanoseco
 bool Lower(const CounterPoint& a, const CounterPoint& b) { return a.bytes < b.bytes; }
 
 TEST(MemoryCountersTest, ThinningKeepsEndsAndPeaksInOrder) {
-  const uint32_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937 random(seed);
+  SeededRandom random;
   for (int i = 0; i < 300; ++i) {
     const auto points = RandomPoints(1 + random() % 3000, &random);
     const int64_t limit = 4 + random() % 500;
@@ -77,19 +77,17 @@ TEST(MemoryCountersTest, PointsAreWhereTheOperatorsRun) {
   b.Free(b.StorageOf(x));
   auto cluster = ParseCluster("h100-sxm-80:1x1");
   auto roofline = RooflineModel::Create(cluster->device());
-  auto step = SimulateStep({{&b.trace(), 0, 0}}, *cluster, **roofline, CollectiveCostModel(*cluster));
-  ASSERT_TRUE(step.ok()) << step.status();
+  ASSERT_OK_AND_ASSIGN(auto step, SimulateStep({{&b.trace(), 0, 0}}, *cluster, **roofline, CollectiveCostModel(*cluster)));
   MemoryOptions options = MemoryOptionsOf(cluster->device());
   options.timeline = true;
-  auto profile = SimulateMemory(b.trace(), options);
-  ASSERT_TRUE(profile.ok()) << profile.status();
-  const auto counters = MemoryCounters(0, *step, *profile);
-  const int64_t each = 2 << 20, workspace = profile->categories.workspace();
+  ASSERT_OK_AND_ASSIGN(auto profile, SimulateMemory(b.trace(), options));
+  const auto counters = MemoryCounters(0, step, profile);
+  const int64_t each = 2 << 20, workspace = profile.categories.workspace();
   ASSERT_GT(workspace, 0);
   auto ns = [](double seconds) { return static_cast<int64_t>(seconds * 1e9 + 0.5); };
   std::vector<int64_t> starts, ends;
-  for (double seconds : step->schedule.start) starts.push_back(ns(seconds));
-  for (double seconds : step->schedule.finish) ends.push_back(ns(seconds));
+  for (double seconds : step.schedule.start) starts.push_back(ns(seconds));
+  for (double seconds : step.schedule.finish) ends.push_back(ns(seconds));
   ASSERT_EQ(starts.size(), 3u);
   auto points = [&](const std::string& name) {
     std::vector<std::pair<int64_t, int64_t>> found;
@@ -104,8 +102,8 @@ TEST(MemoryCountersTest, PointsAreWhereTheOperatorsRun) {
   EXPECT_EQ(points("memory: sharded parameter"), (Points{{starts[0], each}}));
   EXPECT_EQ(points("memory: optimizer state"), Points());
   EXPECT_EQ(points("memory: workspace"), (Points{{starts[0], 0}, {starts[1], workspace}, {ends[1], 0}}));
-  const int64_t inputs = profile->start_bytes - each;
-  EXPECT_EQ(profile->peak_requested_bytes, inputs + 2 * each + workspace);
+  const int64_t inputs = profile.start_bytes - each;
+  EXPECT_EQ(profile.peak_requested_bytes, inputs + 2 * each + workspace);
   EXPECT_EQ(points("memory"), (Points{{starts[0], inputs + 2 * each},
                                       {starts[1], inputs + 2 * each + workspace},
                                       {ends[1], inputs + 2 * each},
