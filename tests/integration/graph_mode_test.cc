@@ -20,7 +20,9 @@ namespace {
 
 using sim::testing::SameBits;
 
-constexpr int64_t kSteps = 3;  // and then one more, in which each way goes on from the other
+constexpr int64_t kSteps = 3;  // and then more, in which each way goes on from the other
+// Loss and gradient norm: an executor keeps those of a run until the next begins, so they are there before it.
+constexpr int64_t kKeptBytes = 2 * sizeof(float);
 
 Case Compiled(Case test_case) {
   test_case.recipe.mutable_compile()->set_enable(true);
@@ -74,7 +76,7 @@ void ExpectSameAccount(const Measured& eager, const Measured& compiled) {
   EXPECT_EQ(compiled.breakdown.forward_ns > 0, eager.breakdown.forward_ns > 0);
   EXPECT_EQ(compiled.breakdown.backward_ns > 0, eager.breakdown.backward_ns > 0);
   EXPECT_GT(compiled.breakdown.optimizer_ns, 0);
-  EXPECT_EQ(compiled.peak_bytes, eager.peak_bytes);
+  EXPECT_EQ(compiled.peak_bytes + kKeptBytes, eager.peak_bytes);
 }
 
 void CheckRank(const Case& test_case, int64_t rank, comm::Runtime& runtime, const parallel::ResolvedRecipe& resolved) {
