@@ -46,7 +46,8 @@ ABSL_FLAG(
     "a slot's device: this machine as `lego hardware --measure` found it, or a GPU that the catalog does not know; where the "
     "former keeps it, or the catalog's, if not given");
 ABSL_FLAG(std::string, trainer, "", "program of the ranks; legoai-trainer beside this program if not given");
-ABSL_FLAG(int64_t, telemetry_mb, 64, "megabytes of metrics and log lines that are kept while the server is away");
+ABSL_FLAG(int64_t, telemetry_mb, 64,
+          "megabytes of metrics, log lines and traces of steps that are kept while the server is away");
 ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(60), "time for trainers to save and stop when the agent is asked to end");
 
 namespace legoai::agent {

@@ -23,20 +23,20 @@ int64_t TelemetryBuffer::Add(v1::Telemetry fact) {
     fact.set_sequence(sequence);
     const int64_t bytes = static_cast<int64_t>(fact.ByteSizeLong());
     if (MayBeDropped(fact)) {
-      droppable_.push_back(sequence);
+      (fact.has_step_trace() ? traces_ : others_).push_back(sequence);
       droppable_bytes_ += bytes;
     }
     entries_.emplace(sequence, Entry{std::move(fact), bytes});
-    while (droppable_bytes_ > limit_bytes_) DropOldest();
+    while (droppable_bytes_ > limit_bytes_) DropOne();
   }
   if (added_) added_();
   return sequence;
 }
 
-void TelemetryBuffer::DropOldest() {
-  const auto oldest = entries_.find(droppable_.front());
-  droppable_.pop_front();
-  if (oldest == entries_.end()) return;
+void TelemetryBuffer::DropOne() {
+  std::deque<int64_t>& numbers = traces_.empty() ? others_ : traces_;
+  const auto oldest = entries_.find(numbers.front());
+  numbers.pop_front();
   const int64_t bytes = oldest->second.bytes;
   droppable_bytes_ -= bytes;
   if (oldest->first <= given_) {
@@ -70,7 +70,9 @@ void TelemetryBuffer::Acknowledge(int64_t sequence) {
     if (MayBeDropped(entry.fact)) droppable_bytes_ -= entry.bytes;
     entries_.erase(entries_.begin());
   }
-  while (!droppable_.empty() && droppable_.front() <= sequence) droppable_.pop_front();
+  for (std::deque<int64_t>* numbers : {&traces_, &others_}) {
+    while (!numbers->empty() && numbers->front() <= sequence) numbers->pop_front();
+  }
 }
 
 void TelemetryBuffer::ReplayAfter(int64_t sequence) {

@@ -1,8 +1,9 @@
 // Telemetry about leases for the server, kept until the server acknowledges that it is durable. Thread-safe.
 //
-// Facts are numbered from 1 for the life of the agent's process. Metrics, log lines, progress and traces of steps may be dropped,
-// the oldest first, when there are more bytes of them than the limit: an agent whose server is away must not grow without bound.
-// When an attempt began, how it ended, which checkpoints are left, and flight records are never dropped: there are few of them.
+// Facts are numbered from 1 for the life of the agent's process. When there are more bytes of traces of steps, metrics, log lines
+// and progress than the limit, some are dropped: traces first, which are large, then the others, the oldest of each first. An
+// agent whose server is away must not grow without bound. When an attempt began, how it ended, which checkpoints are left, and
+// flight records are never dropped: there are few of them.
 #pragma once
 
 #include <cstdint>
@@ -46,14 +47,15 @@ class TelemetryBuffer {
     v1::Telemetry fact;
     int64_t bytes = 0;
   };
-  void DropOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t limit_bytes_;
   const std::function<void()> added_;
   mutable Mutex mutex_;
   std::map<int64_t, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by number
-  std::deque<int64_t> droppable_ ABSL_GUARDED_BY(mutex_);     // numbers, ascending; some may be gone
-  int64_t droppable_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Numbers of what may be dropped, ascending; acknowledged ones are gone.
+  std::deque<int64_t> traces_ ABSL_GUARDED_BY(mutex_), others_ ABSL_GUARDED_BY(mutex_);
+  int64_t droppable_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of both
   int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t given_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;

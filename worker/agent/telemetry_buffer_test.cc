@@ -25,6 +25,12 @@ v1::Telemetry LogOf(size_t bytes) {
   return fact;
 }
 
+v1::Telemetry TraceOf(size_t bytes) {
+  v1::Telemetry fact;
+  fact.mutable_step_trace()->set_trace_gzip(std::string(bytes, 'x'));
+  return fact;
+}
+
 v1::Telemetry Ended() {
   v1::Telemetry fact;
   fact.mutable_ended()->set_last_step(7);
@@ -80,6 +86,33 @@ TEST(TelemetryBufferTest, TheOldestMetricsGoFirstAndEndsStay) {
   EXPECT_EQ(buffer.dropped(), 21) << "what was acknowledged takes no room";
 }
 
+// They are large: one would push out thousands of lines.
+TEST(TelemetryBufferTest, TracesGoBeforeAllElseTheOldestFirst) {
+  TelemetryBuffer buffer(10'000, nullptr);
+  buffer.Add(LogOf(1000));    // 1
+  buffer.Add(TraceOf(4000));  // 2
+  buffer.Add(Ended());        // 3
+  buffer.Add(TraceOf(4000));  // 4
+  EXPECT_EQ(buffer.dropped(), 0);
+  EXPECT_EQ(buffer.Next()->sequence(), 1);
+  EXPECT_EQ(buffer.Next()->sequence(), 2);
+  buffer.Add(LogOf(2000));  // 5: the oldest trace gives way, though it is under way
+  EXPECT_EQ(buffer.dropped(), 1);
+  buffer.Add(LogOf(4000));  // 6
+  EXPECT_EQ(buffer.dropped(), 2);
+  buffer.Add(TraceOf(4000));  // 7: without room it gives way itself
+  EXPECT_EQ(buffer.dropped(), 3);
+  EXPECT_THAT(SendAll(buffer), ElementsAre(3, 5, 6));
+  buffer.Add(LogOf(6000));  // 8: no trace is left, so all other lines go
+  EXPECT_EQ(buffer.dropped(), 6);
+  buffer.ReplayAfter(0);
+  EXPECT_THAT(SendAll(buffer), ElementsAre(3, 8));
+  buffer.Acknowledge(8);
+  EXPECT_TRUE(buffer.empty());
+  buffer.Add(TraceOf(9000));
+  EXPECT_EQ(buffer.dropped(), 6) << "what was acknowledged takes no room";
+}
+
 TEST(TelemetryBufferTest, NotMoreThanAWindowIsUnderWay) {
   TelemetryBuffer buffer(int64_t{1} << 30, nullptr);
   for (int64_t i = 0; i < kWindowFacts + 10; ++i) buffer.Add(Metrics(i));
@@ -112,7 +145,7 @@ TEST(TelemetryBufferTest, NothingIsLostUnseen) {
     connection.erase(connection.begin(), connection.begin() + static_cast<int64_t>(count));
   };
   for (int round = 0; round < 5000; ++round) {
-    switch (random() % 6) {
+    switch (random() % 7) {
       case 0: ends.insert(buffer.Add(Ended())); break;
       case 1: buffer.Add(LogOf(random() % 300)); break;
       case 2:
@@ -125,6 +158,7 @@ TEST(TelemetryBufferTest, NothingIsLostUnseen) {
         connection.clear();
         buffer.ReplayAfter(durable);
         break;
+      case 6: buffer.Add(TraceOf(random() % 1000)); break;
     }
     ASSERT_TRUE(std::is_sorted(connection.begin(), connection.end()));
   }
