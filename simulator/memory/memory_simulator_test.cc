@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "core/trace/live_bytes.h"
 #include "core/trace/testing/trace_builder.h"
 
 namespace legoai::sim {
@@ -112,6 +113,15 @@ TEST(MemorySimulatorTest, RandomTracesAgreeWithASumOverEverything) {
     }
     MemoryProfile profile = Simulate(b);
     EXPECT_EQ(profile.live_bytes, expected);
+    graph::LiveBytes recorded(b.trace());  // what trainers say of their steps
+    auto point = profile.timeline.begin();
+    for (uint32_t i = 0; i < expected.size(); ++i) {
+      recorded.Run(b.trace().instructions[i]);
+      EXPECT_EQ(recorded.total(), expected[i]);
+      if (point == profile.timeline.end() || point->position != i) continue;
+      for (int c = 0; c < kCategoryCount; ++c) EXPECT_EQ(recorded.of(static_cast<Category>(c)), point->bytes[c]);
+      ++point;
+    }
     EXPECT_EQ(profile.peak_requested_bytes, peak);
     EXPECT_EQ(profile.peak_allocated_bytes, allocated);
     EXPECT_EQ(Sum(profile.categories), peak);

@@ -1,5 +1,7 @@
 #include "worker/train/step_trace.h"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "core/checkpoint/files.h"
 #include "core/trace/annotation.h"
 #include "core/trace/effects.h"
+#include "core/trace/live_bytes.h"
 #include "core/trace/module_slices.h"
 #include "core/trace/shape_text.h"
 #include "core/trace/trace_events.h"
@@ -46,6 +49,7 @@ class Writer {
     }
     for (const TimeSpan& wait : step_.times.waits) Wait(wait);
     Modules();
+    Memory();
     events_.EndFile(step_.about);
   }
 
@@ -116,11 +120,42 @@ class Writer {
     events_.Modules(step_.stage, nesting.Take());
   }
 
+  // As in a predicted step: what an operator of the compute stream allocates is there from its start, and what is freed after it
+  // goes at its end.
+  void Memory() {
+    graph::LiveBytes live(trace_);
+    int64_t now = 0;
+    Counters(now, live);
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      const bool computes = trace_.instructions[i].stream == comm::kCompute && spans_[i];
+      if (computes) now = std::max(now, spans_[i]->begin_ns);
+      live.Run(trace_.instructions[i]);
+      Counters(now, live);
+      if (computes) now = std::max(now, spans_[i]->end_ns);
+    }
+  }
+
+  // Those that have changed; what is never there has none.
+  void Counters(int64_t at, const graph::LiveBytes& live) {
+    const auto tell = [&](const std::string& name, int64_t bytes, int64_t* told) {
+      if (bytes == *told) return;
+      *told = bytes;
+      events_.Counter(step_.stage, name, at, bytes);
+    };
+    tell("memory", live.total(), &told_total_);
+    for (int c = 0; c < graph::kCategories; ++c) {
+      const auto category = static_cast<graph::Category>(c);
+      tell(absl::StrCat("memory: ", graph::CategoryText(category)), live.of(category), &told_[static_cast<size_t>(c)]);
+    }
+  }
+
   const MeasuredStep& step_;
   const graph::Trace& trace_;
   const graph::ShapeText shapes_;
   TraceEvents events_;
   std::vector<std::optional<TimeSpan>> spans_;  // by instruction
+  int64_t told_total_ = 0;
+  std::array<int64_t, graph::kCategories> told_{};
 };
 
 }  // namespace

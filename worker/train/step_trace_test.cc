@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -22,7 +24,8 @@ class Example {
  public:
   Example() {
     trace.geometries = {{v1::FLOAT32, 0, {4, 4}, {4, 1}}};
-    trace.storages.resize(2);
+    trace.storages = {{64, graph::StorageKind::kExternal, graph::Category::kShardedParameter, "x", ""},
+                      {64, graph::StorageKind::kInner, graph::Category::kActivation, "", ""}};
     trace.values = {{0, 0}, {1, 0}};
     trace.modules = {"", "model.layers.3.mlp"};
     trace.groups = {{mesh::Dim::kDpShard, {0, 1, 2}}};
@@ -32,6 +35,10 @@ class Example {
     Add("lego::all_gather_into", comm::kAllGather,
         {{Argument::Kind::kValue, 1}, {Argument::Kind::kValue, 0}, {Argument::Kind::kConstant, 0}}, false);
     Add("lego::wait_event", comm::kCompute, {{Argument::Kind::kConstant, 0}, {Argument::Kind::kConstant, 1}}, false);
+    Instruction free;
+    free.kind = Instruction::Kind::kFree;
+    free.immediate = 1;
+    trace.instructions.push_back(free);
     times.length_ns = 1000;
     times.phases = {{Phase::kForward, {0, 900}}, {Phase::kOptimizer, {900, 1000}}};
     times.operators = {{0, {10, 110}}, {1, {120, 130}}, {2, {140, 141}}, {3, {200, 500}}};
@@ -106,6 +113,25 @@ TEST(StepTrace, HasOperatorsCommunicationWaitsAndModules) {
   EXPECT_DOUBLE_EQ(wait["dur"], 0.2981);
   EXPECT_EQ(slices.at("forward of microbatch 2")["cat"], "module");
   EXPECT_EQ(slices.at("layers.3")["args"]["module"], "model.layers.3");
+}
+
+// By name, at the nanosecond.
+TEST(StepTrace, CountsLiveMemoryWhereTheOperatorsRun) {
+  const Example example;
+  const std::string path = StepTracePath(::testing::TempDir() + "/run", 3, 1);
+  ASSERT_EQ(WriteStepTrace(path, {example.trace, example.times, /*stage=*/1, /*rank=*/1}), absl::OkStatus());
+  const Json file = Read(path);
+  std::map<std::string, std::map<int64_t, int64_t>> counters;
+  for (const Json& event : file["traceEvents"]) {
+    if (event["ph"] != "C") continue;
+    EXPECT_EQ(event["pid"], 2) << "of stage 1";
+    counters[event["name"]][std::llround(1000 * event["ts"].get<double>() - 0.1)] = event["args"]["bytes"];
+  }
+  using Points = std::map<int64_t, int64_t>;
+  EXPECT_EQ(counters.size(), 3u) << "of what is never there nothing is said";
+  EXPECT_EQ(counters["memory"], (Points{{0, 64}, {10, 128}, {500, 64}})) << "it is freed where the compute stream is by then";
+  EXPECT_EQ(counters["memory: sharded parameter"], (Points{{0, 64}}));
+  EXPECT_EQ(counters["memory: activation"], (Points{{10, 64}, {500, 0}}));
 }
 
 TEST(StepTrace, WhereItCannotBeWrittenNothingIsLeft) {
