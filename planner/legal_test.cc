@@ -167,8 +167,14 @@ TEST(Space, CutsLongSequencesAndWhereTheBaseSaysSo) {
   request.add_constraints("parallelism.context_parallel_rotate_method=allgather");
   EXPECT_EQ(methods(), std::set{v1::ROTATE_BY_ALL_GATHER});
   request.clear_constraints();
+  for (const auto method : {v1::ROTATE_BY_ALL_TO_ALL, v1::ROTATE_BY_ALL_GATHER}) {
+    request.mutable_base()->mutable_parallelism()->set_context_parallel_rotate_method(method);
+    EXPECT_EQ(methods(), std::set{method}) << "what the base names, though it be what a recipe without it does";
+  }
+  request.mutable_base()->mutable_parallelism()->clear_context_parallel_rotate_method();
+  parallel::FillDefaults(request.mutable_base());
+  EXPECT_EQ(methods(), std::set{v1::ROTATE_BY_RING}) << "whoever sends a request may have filled in defaults";
   request.mutable_base()->mutable_parallelism()->set_context_parallel_rotate_method(v1::ROTATE_BY_ALL_TO_ALL);
-  EXPECT_EQ(methods(), std::set{v1::ROTATE_BY_ALL_TO_ALL});
   request.mutable_base()->mutable_parallelism()->clear_context_parallel_rotate_method();
   request.set_seq_len(2048);
   request.add_constraints("parallelism.context_parallel_degree=4");

@@ -162,16 +162,13 @@ std::vector<int64_t> ContextDegrees(const v1::PlanRequest& request, int64_t rank
 
 // One of the two, not both: a ring passes on the bytes that gathers do, and no rank has more than two ranks' keys and values at
 // a time. Attention of 8,192 tokens to those of another rank takes 4,096 FLOPs for each byte of a hop in bfloat16, and as many
-// times that as heads share a key, which hides the hop inside a node, and most of it between nodes. What a constraint asks for
-// stays, and so does a method of the base other than the default, which a base that names it cannot be told from.
+// times that as heads share a key, which hides the hop inside a node, and most of it between nodes. What a constraint or the base
+// names stays.
 v1::ContextParallelRotation RotationOf(const v1::PlanRequest& request, int64_t context) {
-  constexpr std::string_view kKey = "parallelism.context_parallel_rotate_method";
-  const v1::ContextParallelRotation asked = request.base().parallelism().context_parallel_rotate_method();
-  const auto names_method = [&](const std::string& constraint) { return constraint.substr(0, kKey.size()) == kKey; };
-  if (std::any_of(request.constraints().begin(), request.constraints().end(), names_method)) return asked;
-  const bool is_long = context > 1 && request.seq_len() / context >= kFewestTokens;
-  const bool may_rotate = asked == v1::ROTATE_BY_ALL_GATHER && request.model().attn_pdrop() == 0;
-  return is_long && may_rotate ? v1::ROTATE_BY_RING : asked;
+  const v1::Parallelism& base = request.base().parallelism();
+  if (base.has_context_parallel_rotate_method()) return base.context_parallel_rotate_method();
+  const bool is_long = request.seq_len() / context >= kFewestTokens;
+  return is_long && request.model().attn_pdrop() == 0 ? v1::ROTATE_BY_RING : v1::ROTATE_BY_ALL_GATHER;
 }
 
 // The splits of the ranks of one stage that tensor parallelism leaves.
@@ -228,7 +225,7 @@ v1::Recipe ToRecipe(const Candidate& candidate, const v1::PlanRequest& request) 
   parallelism->set_fsdp_reshard_after_forward_size(candidate.reshard_size);
   parallelism->set_sequence_parallel_gather_in_backward(candidate.gathers_again);
   parallelism->set_context_parallel_degree(candidate.context);
-  parallelism->set_context_parallel_rotate_method(candidate.rotation);
+  if (candidate.context > 1) parallelism->set_context_parallel_rotate_method(candidate.rotation);
   parallelism->set_tensor_parallel_degree(candidate.tensor);
   parallelism->set_pipeline_parallel_degree(candidate.pipeline);
   parallelism->set_pipeline_parallel_microbatch_size(candidate.pipeline > 1 ? candidate.microbatch : 1);

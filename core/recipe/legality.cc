@@ -165,7 +165,8 @@ Broken CpDividesSequence(const Candidate& c) {
 // Blocks of attention are merged by their log-sum-exp, which knows no dropped probabilities.
 Broken CpGathersKeys(const Candidate& c) {
   const v1::ContextParallelRotation method = c.recipe.parallelism().context_parallel_rotate_method();
-  if (c.layout.mesh.cp == 1 || method == v1::ROTATE_BY_ALL_GATHER || c.model.attn_pdrop() == 0) return {};
+  const bool gathers = method == v1::CONTEXT_PARALLEL_ROTATION_UNSPECIFIED || method == v1::ROTATE_BY_ALL_GATHER;
+  if (c.layout.mesh.cp == 1 || gathers || c.model.attn_pdrop() == 0) return {};
   return Violation{"", "parallelism.context_parallel_rotate_method", EnumText(method),
                    absl::StrCat("cannot go with the model's dropout of attention's probabilities, attn_pdrop = ",
                                 c.model.attn_pdrop(), ", for which all keys of a query must be there: use \"allgather\"")};

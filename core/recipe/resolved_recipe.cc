@@ -21,6 +21,8 @@ absl::StatusOr<ResolvedRecipe> ResolvedRecipe::Create(v1::Recipe recipe, const v
   }
   ResolvedRecipe resolved;
   recipe.mutable_parallelism()->set_data_parallel_shard_degree(layout.mesh.dp_shard);
+  if (!recipe.parallelism().has_context_parallel_rotate_method())
+    recipe.mutable_parallelism()->set_context_parallel_rotate_method(v1::ROTATE_BY_ALL_GATHER);
   recipe.mutable_training()->set_global_batch_size(layout.global_batch);
   resolved.recipe_ = std::move(recipe);
   resolved.model_ = model;
