@@ -5,18 +5,18 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "core/trace/live_bytes.h"
 #include "core/trace/trace_text.h"
 
 namespace legoai::sim {
 namespace {
 
 constexpr char kAll[] = "memory";
-// By graph::Category, then workspace.
-constexpr const char* kCategoryNames[] = {
-    "other",      "sharded parameter",   "unsharded parameter", "buffer", "sharded gradient",  "unsharded gradient",
-    "activation", "activation gradient", "optimizer state",     "input",  "all gather buffer", "reduce scatter buffer",
-    "workspace"};
-static_assert(std::size(kCategoryNames) == kCategoryCount + 1);
+
+// Of graph::Category, and then workspace.
+const char* NameOf(size_t category) {
+  return category == kCategoryCount ? "workspace" : graph::CategoryText(static_cast<graph::Category>(category));
+}
 
 // When each point of a timeline is, in the order of the timeline.
 class PointClock {
@@ -61,9 +61,9 @@ void AddPoint(int64_t nanoseconds, int64_t bytes, std::vector<CounterPoint>* poi
 }  // namespace
 
 std::vector<MemoryCounter> MemoryCounters(uint32_t stage, const StepSimulation& simulation, const MemoryProfile& profile) {
-  std::vector<MemoryCounter> counters(1 + std::size(kCategoryNames));
+  std::vector<MemoryCounter> counters(1 + std::tuple_size_v<CategoryBytes>);
   counters[0].name = kAll;
-  for (size_t c = 0; c < std::size(kCategoryNames); ++c) counters[1 + c].name = absl::StrCat(kAll, ": ", kCategoryNames[c]);
+  for (size_t c = 0; 1 + c < counters.size(); ++c) counters[1 + c].name = absl::StrCat(kAll, ": ", NameOf(c));
   PointClock clock(stage, simulation);
   for (const TimelinePoint& point : profile.timeline) {
     const int64_t now = clock.Next(point.position);
