@@ -2,15 +2,20 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <random>
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace legoai::comm {
 namespace {
@@ -81,6 +86,56 @@ TEST(CpuMemory, CountsRequestedBytesOfLiveTensors) {
   EXPECT_EQ(CpuPeakBytes() - before, 4000);
   a = at::Tensor();
   EXPECT_EQ(CpuLiveBytes() - before, 4000) << "the view holds it";
+}
+
+TEST(CpuMemory, BlocksAreReusedWhereThatIsAskedFor) {
+  InstallCpuMemoryCounter();
+  const int64_t before = CpuLiveBytes();
+  const auto make = [](int64_t bytes) { return at::empty({bytes}, at::kByte); };
+  ResetCpuPeakBytes();
+  make(10'000);  // the peak, which leaves room for all that follows
+  {
+    const CpuBlockReuse reuse;
+    const void* const first = make(4000).const_data_ptr();
+    EXPECT_EQ(CpuLiveBytes(), before);
+    EXPECT_EQ(CpuKeptBytes(), 4000);
+    const at::Tensor other = make(3000), same = make(4000);
+    EXPECT_EQ(same.const_data_ptr(), first);
+    EXPECT_EQ(CpuLiveBytes() - before, 7000);
+    EXPECT_EQ(CpuKeptBytes(), 0);
+  }
+  EXPECT_EQ(CpuLiveBytes(), before);
+  EXPECT_EQ(CpuKeptBytes(), 7000);
+  make(5000);
+  EXPECT_EQ(CpuKeptBytes(), 3000) << "the larger one is given back for a block that would exceed the peak";
+  const CpuBlockReuse again;
+  const at::Tensor kept = make(3000);
+  EXPECT_EQ(CpuKeptBytes(), 0);
+}
+
+// Whatever is made and freed: live and kept bytes stay within what was alive at once.
+TEST(CpuMemory, KeptBlocksStayWithinThePeak) {
+  InstallCpuMemoryCounter();
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  std::vector<at::Tensor> tensors(20);
+  const int64_t before = CpuLiveBytes();
+  int64_t most_kept = 0;
+  for (int round = 0; round < 3; ++round) {
+    std::optional<CpuBlockReuse> reuse;
+    if (round < 2) reuse.emplace();
+    for (int i = 0; i < 2000; ++i) {
+      const int64_t bytes = 1 + static_cast<int64_t>(random() % 40) * 100;
+      tensors[random() % tensors.size()] = at::full({bytes}, 1, at::kByte);
+      most_kept = std::max(most_kept, CpuKeptBytes());
+      ASSERT_LE(CpuLiveBytes() + CpuKeptBytes(), CpuPeakBytes());
+    }
+  }
+  EXPECT_GT(most_kept, 0);
+  int64_t alive = 0;
+  for (const at::Tensor& tensor : tensors) alive += tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+  EXPECT_EQ(CpuLiveBytes() - before, alive);
 }
 
 }  // namespace

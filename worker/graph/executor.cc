@@ -15,6 +15,7 @@
 #include "core/trace/effects.h"
 #include "core/trace/module_slices.h"
 #include "proto/status.h"
+#include "worker/comm/cpu_tensors.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/step_timeline.h"
 #include "worker/graph/ivalue_constant.h"
@@ -24,14 +25,41 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An instruction as the executor carries it out.
+// An instruction as the executor carries it out: what is the same in every run stands ready.
 struct Step {
   enum class Kind : uint8_t { kCall, kFree };
+  struct TensorArgument {
+    uint32_t position = 0, value = 0;
+  };
+  struct ListArgument {
+    uint32_t position = 0;
+    bool is_optional = false;
+    const std::vector<int64_t>* ids = nullptr;
+  };
+  struct Result {  // that brings a new storage
+    uint32_t position = 0;
+    int32_t element = -1;  // of a list
+    uint32_t value = 0;
+  };
   Kind kind = Kind::kCall;
+  uint16_t stream = 0;
   uint32_t instruction = 0;
-  uint32_t storage = 0;            // of kFree
-  std::vector<uint32_t> born;      // result values that bring a new storage, in the order of results
+  uint32_t storage = 0;  // of kFree
+  const c10::OperatorHandle* op = nullptr;
+  std::vector<c10::IValue> arguments;  // None where a tensor or a list of tensors belongs
+  std::vector<TensorArgument> tensors;
+  std::vector<ListArgument> lists;
+  std::vector<Result> born;        // in the order of results
   std::vector<uint32_t> reshaped;  // values whose tensor the operator gives another geometry in place
+};
+
+// A value's tensor. That of a view is kept from run to run: only its storage changes.
+struct ValueState {
+  at::Tensor tensor;
+  bool is_current = false;  // `tensor` has the storage of this run
+  bool is_born = false;     // an operator makes the tensor
+  const Geometry* geometry = nullptr;
+  c10::ScalarType type = c10::ScalarType::Undefined;
 };
 
 absl::StatusOr<c10::OperatorHandle> FindOperator(const std::string& full_name) {
@@ -83,6 +111,8 @@ struct Executor::Impl {
       : trace(trace),
         device(device),
         keys(c10::computeDispatchKey(std::nullopt, std::nullopt, device)),
+        nothing(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, device),
+                                                      /*allocator=*/nullptr, /*resizable=*/false)),
         storages(trace.storages.size()),
         values(trace.values.size()),
         values_of(trace.storages.size()),
@@ -92,11 +122,11 @@ struct Executor::Impl {
   const Trace& trace;
   const c10::Device device;
   const c10::DispatchKeySet keys;
+  const c10::Storage nothing;  // of tensors whose storage is not there
   std::vector<c10::OperatorHandle> operators;
-  std::vector<c10::IValue> constants;  // by argument: what is no tensor, ready to be pushed
   std::vector<Step> steps;
   std::vector<c10::Storage> storages;
-  std::vector<at::Tensor> values;  // made when first needed; of bound storages kept from run to run
+  std::vector<ValueState> values;
   std::vector<std::vector<uint32_t>> values_of;
   std::vector<char> is_bound, is_output;
   torch::jit::Stack stack;
@@ -109,11 +139,14 @@ struct Executor::Impl {
       operators.push_back(handle);
       uses_runtime |= absl::StartsWith(op.name, "lego::");
     }
-    for (uint32_t value = 0; value < values.size(); ++value) values_of[trace.values[value].storage].push_back(value);
     for (const auto& [_, value] : trace.outputs) is_output[trace.values[value].storage] = true;
     return Guarded([this] {
+      for (uint32_t value = 0; value < values.size(); ++value) {
+        values_of[trace.values[value].storage].push_back(value);
+        values[value].geometry = &trace.geometries[trace.values[value].geometry];
+        values[value].type = ToScalarType(values[value].geometry->dtype);
+      }
       FillConstantStorages();
-      constants.resize(trace.arguments.size());
       std::vector<char> born(storages.size());
       for (size_t i = 0; i < born.size(); ++i) born[i] = trace.storages[i].kind != StorageKind::kInner;
       for (uint32_t i = 0; i < trace.instructions.size(); ++i) AddStep(i, &born);
@@ -142,12 +175,8 @@ struct Executor::Impl {
       if (trace.storages[step.storage].kind == StorageKind::kInner && !is_output[step.storage]) steps.push_back(std::move(step));
       return;
     }
+    AddResults(instruction, born, &step);
     const Operands operands = OperandsOf(trace, instruction);
-    for (uint32_t value : operands.results) {
-      char& is_born = (*born)[trace.values[value].storage];
-      if (!is_born) step.born.push_back(value);
-      is_born = true;
-    }
     for (uint32_t value : operands.writes) {
       const auto& results = operands.results;
       if (!results.empty() && std::find(results.begin(), results.end(), value) == results.end()) step.reshaped.push_back(value);
@@ -155,103 +184,128 @@ struct Executor::Impl {
     // A view makes nothing and writes nothing: its results are geometries of storages that are there.
     const bool is_view = !operands.results.empty() && operands.writes.empty() && step.born.empty() && !operands.has_host_result;
     if (is_view) return;
-    PrepareArguments(instruction);
+    step.op = &operators[instruction.operator_index];
+    step.stream = instruction.stream;
+    AddArguments(instruction, &step);
     steps.push_back(std::move(step));
     ++calls;
   }
 
-  void PrepareArguments(const Instruction& instruction) {
-    const auto& schema = operators[instruction.operator_index].schema();
+  void AddResults(const Instruction& instruction, std::vector<char>* born, Step* step) {
+    const auto add = [&](uint32_t position, int32_t element, uint32_t value) {
+      char& is_born = (*born)[trace.values[value].storage];
+      if (!is_born) {
+        step->born.push_back({position, element, value});
+        values[value].is_born = true;
+      }
+      is_born = true;
+    };
+    for (uint32_t i = 0; i < instruction.result_count; ++i) {
+      const Argument& result = trace.results[instruction.first_result + i];
+      if (result.kind == Argument::Kind::kValue) add(i, -1, result.index);
+      if (result.kind != Argument::Kind::kList) continue;
+      const auto& ids = trace.lists[result.index];
+      for (size_t k = 0; k < ids.size(); ++k) {
+        if (ids[k] >= 0) add(i, static_cast<int32_t>(k), static_cast<uint32_t>(ids[k]));
+      }
+    }
+  }
+
+  void AddArguments(const Instruction& instruction, Step* step) {
+    const auto& schema = step->op->schema();
     TORCH_CHECK(schema.arguments().size() == instruction.argument_count, schema.name(), " takes ", schema.arguments().size(),
                 " arguments here, ", instruction.argument_count, " in the trace");
+    step->arguments.resize(instruction.argument_count);
     for (uint32_t i = 0; i < instruction.argument_count; ++i) {
-      const uint32_t place = instruction.first_argument + i;
-      const Argument& argument = trace.arguments[place];
-      if (argument.kind == Argument::Kind::kConstant) {
-        constants[place] = ToIValue(trace.constants[argument.index], *schema.arguments()[i].type(), device);
-      } else if (argument.kind == Argument::Kind::kWrappedNumber) {
-        constants[place] = ToWrappedNumber(trace.constants[argument.index]);
+      const Argument& argument = trace.arguments[instruction.first_argument + i];
+      c10::IValue& ready = step->arguments[i];
+      switch (argument.kind) {
+        case Argument::Kind::kConstant:
+          ready = ToIValue(trace.constants[argument.index], *schema.arguments()[i].type(), device);
+          break;
+        case Argument::Kind::kWrappedNumber: ready = ToWrappedNumber(trace.constants[argument.index]); break;
+        case Argument::Kind::kUndefined: ready = at::Tensor(); break;
+        case Argument::Kind::kValue: step->tensors.push_back({i, argument.index}); break;
+        case Argument::Kind::kList:
+        case Argument::Kind::kOptionalList:
+          step->lists.push_back({i, argument.kind == Argument::Kind::kOptionalList, &trace.lists[argument.index]});
+          break;
       }
     }
   }
 
   const at::Tensor& TensorOf(uint32_t value) {
-    at::Tensor& tensor = values[value];
-    if (tensor.defined()) return tensor;
-    const Value& record = trace.values[value];
-    const Geometry& geometry = trace.geometries[record.geometry];
-    TORCH_CHECK(storages[record.storage], "storage ", record.storage, " ", trace.storages[record.storage].name, " is not bound");
-    tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storages[record.storage]), keys,
-                                                      c10::scalarTypeToTypeMeta(ToScalarType(geometry.dtype)));
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(geometry.sizes, geometry.strides, geometry.offset);
-    return tensor;
+    ValueState& state = values[value];
+    if (!state.is_current) MakeCurrent(trace.values[value].storage, &state);
+    return state.tensor;
+  }
+  void MakeCurrent(uint32_t storage, ValueState* state) {
+    TORCH_CHECK(storages[storage], "storage ", storage, " ", trace.storages[storage].name, " is not bound");
+    if (state->tensor.defined()) {
+      state->tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(storages[storage]);
+    } else {
+      state->tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storages[storage]), keys,
+                                                               c10::scalarTypeToTypeMeta(state->type));
+      const Geometry& geometry = *state->geometry;
+      state->tensor.unsafeGetTensorImpl()->set_sizes_and_strides(geometry.sizes, geometry.strides, geometry.offset);
+    }
+    state->is_current = true;
   }
 
-  void Push(uint32_t place) {
-    const Argument& argument = trace.arguments[place];
-    switch (argument.kind) {
-      case Argument::Kind::kConstant:
-      case Argument::Kind::kWrappedNumber: stack.push_back(constants[place]); return;
-      case Argument::Kind::kValue: stack.emplace_back(TensorOf(argument.index)); return;
-      case Argument::Kind::kUndefined: stack.emplace_back(at::Tensor()); return;
-      case Argument::Kind::kList: return PushList<at::Tensor>(trace.lists[argument.index]);
-      case Argument::Kind::kOptionalList: return PushList<std::optional<at::Tensor>>(trace.lists[argument.index]);
-    }
-  }
   template <class Element>
-  void PushList(const std::vector<int64_t>& ids) {
+  c10::IValue ListOf(const std::vector<int64_t>& ids) {
     c10::List<Element> list;
     list.reserve(ids.size());
     for (int64_t id : ids) list.push_back(id == -2 ? Element() : Element(id < 0 ? at::Tensor() : TensorOf(id)));
-    stack.emplace_back(std::move(list));
+    return list;
   }
 
-  void Adopt(uint32_t value, const at::Tensor& tensor, const Instruction& instruction) {
-    const Value& record = trace.values[value];
-    const Geometry& geometry = trace.geometries[record.geometry];
+  void Adopt(uint32_t value, const at::Tensor& tensor, const Step& step) {
+    ValueState& state = values[value];
+    const Geometry& geometry = *state.geometry;
     TORCH_CHECK(tensor.sizes() == geometry.sizes && tensor.strides() == geometry.strides &&
-                    tensor.storage_offset() == geometry.offset && tensor.scalar_type() == ToScalarType(geometry.dtype),
-                trace.Line(instruction, true), " gave sizes ", tensor.sizes(), ", strides ", tensor.strides(), ", type ",
-                tensor.scalar_type());
-    storages[record.storage] = tensor.storage();
-    values[value] = tensor;
-  }
-  void AdoptResults(const Step& step, const Instruction& instruction) {
-    auto next = step.born.begin();
-    const size_t first = stack.size() - instruction.result_count;
-    for (uint32_t i = 0; i < instruction.result_count && next != step.born.end(); ++i) {
-      const Argument& result = trace.results[instruction.first_result + i];
-      if (result.kind == Argument::Kind::kValue) {
-        if (result.index == *next) Adopt(*next++, stack[first + i].toTensor(), instruction);
-      } else if (result.kind == Argument::Kind::kList) {
-        const auto& ids = trace.lists[result.index];
-        const auto tensors = stack[first + i].toListRef();
-        for (size_t k = 0; k < ids.size() && next != step.born.end(); ++k) {
-          if (ids[k] == static_cast<int64_t>(*next)) Adopt(*next++, tensors[k].toTensor(), instruction);
-        }
-      }
-    }
+                    tensor.storage_offset() == geometry.offset && tensor.scalar_type() == state.type,
+                trace.Line(trace.instructions[step.instruction], true), " gave sizes ", tensor.sizes(), ", strides ",
+                tensor.strides(), ", type ", tensor.scalar_type());
+    storages[trace.values[value].storage] = tensor.storage();
+    state.tensor = tensor;
+    state.is_current = true;
   }
 
   void Call(const Step& step) {
-    const Instruction& instruction = trace.instructions[step.instruction];
     std::optional<comm::StreamScope> stream;
-    if (instruction.stream != comm::kCompute) stream.emplace(instruction.stream);
-    stack.clear();
-    for (uint32_t i = 0; i < instruction.argument_count; ++i) Push(instruction.first_argument + i);
-    operators[instruction.operator_index].redispatchBoxed(keys, &stack);
-    if (!step.born.empty()) AdoptResults(step, instruction);
-    for (uint32_t value : step.reshaped) values[value] = at::Tensor();
+    if (step.stream != comm::kCompute) stream.emplace(step.stream);
+    stack.assign(step.arguments.begin(), step.arguments.end());
+    for (const auto& argument : step.tensors) stack[argument.position] = TensorOf(argument.value);
+    for (const auto& list : step.lists) {
+      stack[list.position] = list.is_optional ? ListOf<std::optional<at::Tensor>>(*list.ids) : ListOf<at::Tensor>(*list.ids);
+    }
+    step.op->redispatchBoxed(keys, &stack);
+    for (const auto& result : step.born) {
+      const c10::IValue& made = stack[result.position];
+      Adopt(result.value, result.element < 0 ? made.toTensor() : made.toListRef()[result.element].toTensor(), step);
+    }
+    for (uint32_t value : step.reshaped) values[value].tensor.reset(), values[value].is_current = false;
   }
 
   void Forget(uint32_t storage) {
+    for (uint32_t value : values_of[storage]) {
+      ValueState& state = values[value];
+      if (!state.is_current) continue;
+      state.is_current = false;
+      // Somebody may have kept the tensor, as the caller an output.
+      if (state.is_born || state.tensor.use_count() > 1) {
+        state.tensor.reset();
+      } else {
+        state.tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(nothing);
+      }
+    }
     storages[storage] = c10::Storage();
-    for (uint32_t value : values_of[storage]) values[value] = at::Tensor();
   }
   void ForgetInner() {
     stack.clear();
     for (uint32_t i = 0; i < storages.size(); ++i) {
-      if (!is_bound[i]) Forget(i);
+      if (!is_bound[i] && storages[i]) Forget(i);
     }
   }
 
@@ -263,6 +317,7 @@ struct Executor::Impl {
   // `seconds` and `done` may be null. A free counts to the operator before it.
   void RunSteps(bool traced, uint32_t* at, PhaseMarks* phases, std::vector<double>* seconds, std::atomic<int64_t>* done) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const comm::CpuBlockReuse reuse;  // every run makes tensors of the same sizes
     ForgetInner();
     uint32_t timed = 0;
     auto begin = Clock::now();
