@@ -1,7 +1,7 @@
 // Predicted and measured step time on this machine's CPU, one thread for each rank: the benchmark mode of the simulator beside
-// the median of real steps, for the recipes of tests/integration/cases.h with the models made larger (their own are bound by
-// dispatch alone). Both are the median of three, taken in turns, for the speed of a machine may change from one second to the
-// next. Worlds larger than the cores are listed apart: their ranks take turns.
+// the median of real steps, for the recipes of tests/integration/cases.h with the models made larger (enlarged.h). Both are the
+// median of three, taken in turns, for the speed of a machine may change from one second to the next. Worlds larger than the
+// cores are listed apart: their ranks take turns.
 //
 // Usage: time_bench [--json | PART_OF_A_NAME]. Asserts nothing. Worth reading only on a machine that is otherwise idle.
 #include <sched.h>
@@ -21,6 +21,7 @@
 #include "core/process/host_resources.h"
 #include "simulator/estimate/estimate.h"
 #include "tests/bench/bench_main.h"
+#include "tests/bench/enlarged.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 
@@ -31,20 +32,6 @@ struct Times {
   double predicted = 0, measured = 0;
   double Error() const { return measured == 0 ? 0 : (predicted - measured) / measured; }
 };
-
-// A few million parameters and sequences of 128 tokens.
-Case Enlarged(Case test_case) {
-  v1::Model& model = test_case.model;
-  model.set_num_attention_heads(8);
-  model.set_num_key_value_heads(model.architecture() == v1::GPT2 ? 8 : 4);
-  model.set_head_dim(32);
-  model.set_hidden_size(256);
-  model.set_intermediate_size(model.architecture() == v1::GPT2 ? 1024 : 688);
-  model.set_vocab_size(512);
-  model.set_max_position_embeddings(256);
-  test_case.recipe.mutable_training()->set_seq_len(128);
-  return test_case;
-}
 
 // As the launcher places a rank: all its threads, also those that communicators started.
 void Pin(int64_t rank) {
