@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/recipe/chunks.h"
+#include "core/recipe/compile_rules.h"
 #include "core/recipe/keep_policy.h"
 #include "core/recipe/recipe.h"
 #include "core/schedule/schedule.h"
@@ -485,6 +486,8 @@ const std::vector<Rule>& Rules() {
       {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},
       {"pp_schedule_has_microbatches", PpScheduleHasMicrobatches},
       {"traced_ranks_exist", TracedRanksExist},
+      {"fsdp_bucketing_has_a_program", FsdpBucketingHasAProgram},
+      {"fsdp_buckets_name_modules", FsdpBucketsNameModules},
   };
   return *rules;
 }

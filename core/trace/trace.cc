@@ -1,38 +1,10 @@
 #include "core/trace/trace.h"
 
-#include <cstdio>
-
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "core/trace/argument_text.h"
 
 namespace legoai::graph {
 namespace {
-
-std::string Text(const Geometry& geometry) {
-  std::string dtype = v1::DType_Name(geometry.dtype);
-  std::string text =
-      absl::StrCat(dtype, "[", absl::StrJoin(geometry.sizes, ","), "]{", absl::StrJoin(geometry.strides, ","), "}");
-  if (geometry.offset != 0) absl::StrAppend(&text, "+", geometry.offset);
-  return text;
-}
-
-struct ConstantText {
-  std::string operator()(std::monostate) const { return "None"; }
-  std::string operator()(bool value) const { return value ? "true" : "false"; }
-  std::string operator()(int64_t value) const { return absl::StrCat(value); }
-  std::string operator()(double value) const {
-    char buffer[40];
-    std::snprintf(buffer, sizeof buffer, "%.17g", value);
-    return absl::StrCat(buffer, "f");
-  }
-  std::string operator()(const std::string& value) const { return absl::StrCat("\"", value, "\""); }
-  std::string operator()(DeviceConstant) const { return "device"; }
-  template <class T>
-  std::string operator()(const std::vector<T>& values) const {
-    return absl::StrCat("[", absl::StrJoin(values, ",", [](std::string* out, T value) { out->append(ConstantText()(value)); }),
-                        "]");
-  }
-};
 
 class LineWriter {
  public:
@@ -45,13 +17,13 @@ class LineWriter {
     const auto& storage = trace_.storages[value.storage];
     if (with_ids_) Append("v", id, "=s", value.storage, ":");
     if (storage.kind != StorageKind::kInner) Append("@", storage.name, " ");
-    Append(Text(trace_.geometries[value.geometry]), "/", storage.bytes);
+    Append(TextOf(trace_.geometries[value.geometry]), "/", storage.bytes);
   }
   void Write(const Argument& argument) {
     switch (argument.kind) {
-      case Argument::Kind::kConstant: return Append(std::visit(ConstantText(), trace_.constants[argument.index]));
+      case Argument::Kind::kConstant: return Append(TextOf(trace_.constants[argument.index]));
       case Argument::Kind::kWrappedNumber:
-        return Append("number(", std::visit(ConstantText(), trace_.constants[argument.index]), ")");
+        return Append("number(", TextOf(trace_.constants[argument.index]), ")");
       case Argument::Kind::kValue: return Value(argument.index);
       case Argument::Kind::kUndefined: return Append("undef");
       case Argument::Kind::kList:

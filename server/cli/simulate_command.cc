@@ -19,6 +19,19 @@ namespace legoai::cli {
 namespace {
 
 constexpr char kFullTrace[] = "full-trace";
+constexpr char kDumpPasses[] = "dump-passes";
+
+// An absolute path: lego-sim writes there, and makes the folder.
+absl::StatusOr<std::string> DumpFolder(const Arguments& arguments) {
+  const std::string path = arguments.Text(kDumpPasses);
+  if (path.empty()) return path;
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(path, error);
+  if (!error && std::filesystem::exists(absolute, error) && !std::filesystem::is_directory(absolute, error))
+    return FieldError(absl::StrCat("--", kDumpPasses), path, "is no folder: name one, or a new one");
+  if (error) return FieldError(absl::StrCat("--", kDumpPasses), path, absl::StrCat("cannot be placed: ", error.message()));
+  return absolute.string();
+}
 
 absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
   ASSIGN_OR_RETURN(auto request, ReadSimRequest(arguments.Text("recipe"), arguments));
@@ -30,11 +43,12 @@ absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
   if (arguments.Has("benchmark")) request.set_cost_mode(v1::COST_BENCHMARK);
   request.set_chrome_trace_path(trace);
   request.set_memory_timeline_path(timeline);
+  ASSIGN_OR_RETURN(*request.mutable_dump_passes_directory(), DumpFolder(arguments));
   return request;
 }
 
 absl::StatusOr<v1::Estimate> SimulateOnServer(const Arguments& arguments, const v1::SimRequest& request, InterruptGuard* guard) {
-  for (const char* option : {"trace", "memory-timeline", kFullTrace, "benchmark"}) {
+  for (const char* option : {"trace", "memory-timeline", kFullTrace, kDumpPasses, "benchmark"}) {
     if (arguments.Has(option)) return FieldError(absl::StrCat("--", option), "", "goes without --server: it needs this machine");
   }
   ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
@@ -82,6 +96,8 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   for (const std::string& path : {request.chrome_trace_path(), request.memory_timeline_path()}) {
     if (!path.empty()) TellOfFile(path);
   }
+  if (!request.dump_passes_directory().empty())
+    std::fprintf(stderr, "wrote %s: the step before and after each pass\n", request.dump_passes_directory().c_str());
   if (estimate->fits()) return kDone;
   const auto& stage = planner::FullestStage(*estimate);
   std::fprintf(stderr,
@@ -106,6 +122,7 @@ Command SimulateCommand() {
       {"trace", "FILE", "writes the simulated step for ui.perfetto.dev; FILE.gz is compressed"},
       {"memory-timeline", "FILE", "writes memory by category over the step for ui.perfetto.dev; FILE.gz is compressed"},
       {kFullTrace, "", "writes every operator of every microbatch into these, and every point of memory, whatever the size"},
+      {kDumpPasses, "DIR", "writes the step as text before and after each pass of [compile], of each stage where there are more"},
       {"price", "P", "of a GPU for an hour, in any currency: what a billion tokens cost"},
       {"benchmark", "", "times the step's operators on this machine instead of the roofline (clusters of type cpu)"},
       {"server", "ADDRESS", "simulates on this server instead of here: HOST:PORT"}};

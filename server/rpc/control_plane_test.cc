@@ -529,6 +529,9 @@ TEST_F(ControlPlaneTest, PlansAndSimulationsAreCheckedFirst) {
   simulate.mutable_request()->set_chrome_trace_path("/etc/passwd");
   fault("request.chrome_trace_path", "server");
   simulate.mutable_request()->clear_chrome_trace_path();
+  simulate.mutable_request()->set_dump_passes_directory("/etc");
+  fault("request.dump_passes_directory", "server");
+  simulate.mutable_request()->clear_dump_passes_directory();
   simulate.mutable_request()->set_cost_mode(v1::COST_BENCHMARK);
   fault("request.cost_mode", "server");
   simulate.mutable_request()->clear_cost_mode();

@@ -63,6 +63,8 @@ absl::StatusOr<v1::PlanRequest> CheckPlanRequest(v1::PlanRequest request) {
 absl::StatusOr<v1::SimRequest> CheckSimRequest(v1::SimRequest request) {
   constexpr char kPath[] = "must be empty: files would be written on the server";
   if (!request.chrome_trace_path().empty()) return FieldError("request.chrome_trace_path", request.chrome_trace_path(), kPath);
+  if (!request.dump_passes_directory().empty())
+    return FieldError("request.dump_passes_directory", request.dump_passes_directory(), kPath);
   if (!request.memory_timeline_path().empty())
     return FieldError("request.memory_timeline_path", request.memory_timeline_path(), kPath);
   if (request.cost_mode() == v1::COST_BENCHMARK)

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/status.h"
 #include "simulator/capture/capture.h"
 #include "simulator/capture/instance_actions.h"
@@ -105,8 +106,18 @@ class Stages {
 
 }  // namespace
 
-absl::StatusOr<std::vector<CapturedStage>> CaptureStages(const parallel::ResolvedRecipe& resolved) {
-  return Stages(resolved).Run();
+absl::StatusOr<std::vector<CapturedStage>> CaptureStages(const parallel::ResolvedRecipe& resolved,
+                                                         const graph::PassOptions& options,
+                                                         std::vector<graph::PassReport>* reports) {
+  ASSIGN_OR_RETURN(auto stages, Stages(resolved).Run());
+  if (!graph::HasPasses(resolved) && options.dump_directory.empty()) return stages;
+  for (CapturedStage& stage : stages) {
+    graph::PassOptions own = options;
+    if (!own.dump_directory.empty() && stages.size() > 1) absl::StrAppend(&own.dump_directory, "/rank", stage.rank);
+    ASSIGN_OR_RETURN(auto trace, graph::RunPasses(stage.Flat(), resolved, own, reports));
+    stage = {stage.rank, std::make_shared<const graph::Trace>(std::move(trace))};
+  }
+  return stages;
 }
 
 }  // namespace legoai::sim

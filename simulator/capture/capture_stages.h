@@ -2,6 +2,9 @@
 // same. Equal parts are captured once (instance_actions.h): microbatches, and middle stages without dropout whose chunks have
 // equally many layers. Flattened, the Traces equal those of CaptureStep.
 //
+// Where the recipe has passes (core/trace/passes), each stage's Trace is flattened and they are run over it: what is predicted is
+// what trains. Nothing is shared between stages then.
+//
 // One capture at a time in a process.
 #pragma once
 
@@ -13,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/recipe/resolved_recipe.h"
 #include "core/trace/instances.h"
+#include "core/trace/passes/pipeline.h"
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
@@ -30,7 +34,11 @@ struct CapturedStage {
   graph::Trace Flat() const { return instances ? graph::Flatten(*trace, *instances) : *trace; }
 };
 
-// Errors: those of CaptureStep.
-absl::StatusOr<std::vector<CapturedStage>> CaptureStages(const parallel::ResolvedRecipe& resolved);
+// `options.dump_directory` has a folder "rankN" for each stage where there are several. `reports`, of each stage in turn, may be
+// null.
+// Errors: those of CaptureStep and RunPasses.
+absl::StatusOr<std::vector<CapturedStage>> CaptureStages(const parallel::ResolvedRecipe& resolved,
+                                                         const graph::PassOptions& options = {},
+                                                         std::vector<graph::PassReport>* reports = nullptr);
 
 }  // namespace legoai::sim

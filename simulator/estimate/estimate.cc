@@ -194,7 +194,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   estimate.set_parameters(model::ParameterCount(request.model()));
   estimate.set_world_size(world);
   absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(auto stages, CaptureStages(resolved));
+  ASSIGN_OR_RETURN(auto stages, CaptureStages(resolved, {.dump_directory = request.dump_passes_directory()}));
   // A benchmark runs the whole step.
   if (request.cost_mode() == v1::COST_BENCHMARK) Flatten(&stages);
   estimate.set_capture_seconds(SecondsSince(start));

@@ -29,7 +29,7 @@ DataParallel::DataParallel(model::LanguageModel& model, const DataParallelOption
     }
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
-    if (layers_[i].unit == nullptr) continue;
+    if (layers_[i].units.empty()) continue;
     model_.layers()[i].module->Intercept([this, i](const at::Tensor& input, const model::ForwardFunction& next) {
       BeforeForward(i);
       at::Tensor output = next(input);
@@ -37,6 +37,20 @@ DataParallel::DataParallel(model::LanguageModel& model, const DataParallelOption
       return output;
     });
   }
+}
+
+std::vector<FsdpUnit*> DataParallel::AddUnits(const std::string& path, const std::vector<model::Parameter*>& parameters) {
+  std::vector<FsdpUnit*> added;
+  const auto add = [&](const std::string& name, std::vector<model::Parameter*> of) {
+    units_.push_back(std::make_unique<FsdpUnit>(name, std::move(of), mesh_, options_.precision, options_.values_stay));
+    added.push_back(units_.back().get());
+  };
+  if (options_.unit_per_parameter) {
+    for (model::Parameter* p : parameters) add(p->name(), {p});
+  } else if (!parameters.empty()) {
+    add(path, parameters);
+  }
+  return added;
 }
 
 void DataParallel::MakeUnits() {
@@ -49,17 +63,14 @@ void DataParallel::MakeUnits() {
     Entry& entry = layers_[i];
     // The gradient of an embedding needs the tokens, not the weight.
     entry.read_in_backward = layers[i].kind != Layer::Kind::kEmbedding;
-    entry.last_of_unit = !(tied && i == 0);
+    entry.last_of_units = !(tied && i == 0);
     if (tied && i + 1 == layers.size()) {
-      entry.unit = layers_[0].unit;
+      entry.units = layers_[0].units;
       continue;
     }
     std::vector<model::Parameter*> parameters = layers[i].module->Parameters();
     if (tied && i == 0) Append(&parameters, layers.back().module->Parameters());
-    if (parameters.empty()) continue;
-    units_.push_back(std::make_unique<FsdpUnit>(layers[i].module->path(), std::move(parameters), mesh_, options_.precision,
-                                                options_.values_stay));
-    entry.unit = units_.back().get();
+    entry.units = AddUnits(layers[i].module->path(), parameters);
   }
   MakeUses(tied);
 }
@@ -68,15 +79,18 @@ void DataParallel::MakeUses(bool tied) {
   for (const auto& [begin, end] : model_.chunks()) {
     std::vector<Use>& uses = uses_.emplace_back();
     for (size_t layer = begin; layer < end; ++layer) {
-      FsdpUnit* const unit = layers_[layer].unit;
-      if (unit == nullptr) continue;
-      auto use = std::find_if(uses.begin(), uses.end(), [&](const Use& of) { return of.unit == unit; });
-      if (use == uses.end()) use = uses.insert(uses.end(), {unit, {}});
-      Append(&use->parameters, model_.layers()[layer].module->Parameters());
+      const std::vector<model::Parameter*> own = model_.layers()[layer].module->Parameters();
+      for (FsdpUnit* const unit : layers_[layer].units) {
+        auto use = std::find_if(uses.begin(), uses.end(), [&](const Use& of) { return of.unit == unit; });
+        if (use == uses.end()) use = uses.insert(uses.end(), {unit, {}});
+        for (model::Parameter* p : own) {
+          if (unit->Has(*p)) use->parameters.push_back(p);
+        }
+      }
     }
   }
   if (!tied || uses_.size() == 1) return;
-  shared_ = layers_[0].unit;
+  shared_ = layers_[0].units.front();
   auto* const head = dynamic_cast<model::OutputHead*>(model_.layers().back().module.get());
   TORCH_CHECK(head != nullptr && head->lm_head()->tied(), "the head does not hold the tied weight");
   uses_.back().back().parameters.push_back(head->lm_head()->weight());
@@ -92,12 +106,13 @@ void DataParallel::Prefetch(size_t layer, int64_t direction) {
     const int64_t next = static_cast<int64_t>(layer) + direction * ahead;
     if (next < 0 || next >= static_cast<int64_t>(layers_.size())) return;
     const Entry& entry = layers_[next];
-    if (entry.unit != nullptr && (direction > 0 || entry.read_in_backward)) entry.unit->StartGather();
+    if (direction < 0 && !entry.read_in_backward) continue;
+    for (FsdpUnit* unit : entry.units) unit->StartGather();
   }
 }
 
 void DataParallel::BeforeForward(size_t layer) {
-  layers_[layer].unit->FinishGather();
+  for (FsdpUnit* unit : layers_[layer].units) unit->FinishGather();
   Prefetch(layer, 1);
 }
 
@@ -105,8 +120,10 @@ void DataParallel::AfterForward(size_t layer, const at::Tensor& output) {
   const Entry& entry = layers_[layer];
   const bool backward_follows = c10::GradMode::is_enabled();
   const bool last_layer = layer + 1 == layers_.size();
-  if (entry.last_of_unit && (!backward_follows || (options_.reshard_after_forward && !last_layer))) {
-    backward_follows && entry.read_in_backward ? entry.unit->ReshardAfterForward() : entry.unit->Reshard();
+  if (entry.last_of_units && (!backward_follows || (options_.reshard_after_forward && !last_layer))) {
+    for (FsdpUnit* unit : entry.units) {
+      backward_follows && entry.read_in_backward ? unit->ReshardAfterForward() : unit->Reshard();
+    }
   }
   if (backward_follows && entry.read_in_backward && output.requires_grad()) {
     output.register_hook([this, layer](const at::Tensor&) { BeforeBackward(layer); });
@@ -114,7 +131,7 @@ void DataParallel::AfterForward(size_t layer, const at::Tensor& output) {
 }
 
 void DataParallel::BeforeBackward(size_t layer) {
-  layers_[layer].unit->FinishGather();
+  for (FsdpUnit* unit : layers_[layer].units) unit->FinishGather();
   Prefetch(layer, -1);
 }
 
@@ -152,6 +169,7 @@ void DataParallel::Complete(FsdpUnit& unit) {
   if (reducing_ != nullptr) reducing_->FinishShardReduce();
   unit.StartReduce(last_);
   reducing_ = &unit;
+  if (options_.unit_per_parameter) unit.FinishShardReduce();
 }
 
 void DataParallel::EndBackward(bool last, size_t chunk, Gradients gradients) {

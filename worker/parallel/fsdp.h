@@ -1,12 +1,12 @@
 // All kinds of data parallelism for a language model: FSDP (ZeRO-3 per parameter), ZeRO-1 and 2, HSDP, DDP, and mixed precision,
 // which is a gather of its own (Rajbhandari et al. 2020, Zhao et al. 2023).
 //
-// The model's layers become units: each layer one, embedding and head together where they share a weight. The order is static:
-// a unit is gathered before its layer runs, while layers before it compute; in backward the other way round; gradients are
-// reduced when the unit's last one is ready, one reduction behind the computation. A unit that two chunks of a pipeline rank
-// share (a tied weight, where chunks lie in a V) is reduced with the one whose gradients end last. Values that stay whole are
-// gathered once a step, after the update. Where the runtime's mesh has groups "reshard", backward gathers over these, from what
-// their ranks keep of each forward.
+// The model's layers become units: each layer one, embedding and head together where they share a weight; for the passes of
+// core/trace/passes each parameter is one. The order is static: a unit is gathered before its layer runs, while layers before it
+// compute; in backward the other way round; gradients are reduced when the unit's last one is ready, one reduction behind the
+// computation. A unit that two chunks of a pipeline rank share (a tied weight, where chunks lie in a V) is reduced with the one
+// whose gradients end last. Values that stay whole are gathered once a step, after the update. Where the runtime's mesh has
+// groups "reshard", backward gathers over these, from what their ranks keep of each forward.
 //
 // Use, per step: forward and backward of each microbatch (of each chunk) with BeginBackward before; FinishBackward after the
 // last; GatherUpdated and ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. It does not own the model and
@@ -36,6 +36,9 @@ struct DataParallelOptions {
   bool values_stay = false;
   // How many layers ahead of the computing one are gathered.
   int64_t prefetch_depth = 1;
+  // Each parameter is a unit, gathered right before its layer and reduced alone, and each collective is waited for at once: what
+  // the passes of core/trace/passes begin with. prefetch_depth is 0, and there is no pipeline.
+  bool unit_per_parameter = false;
   // If parameters are sharded, gradients are reduced after each microbatch and only their shards are kept. Otherwise whole
   // gradients are accumulated and reduced once.
   bool reduce_each_microbatch = true;
@@ -79,8 +82,8 @@ class DataParallel {
 
  private:
   struct Entry {  // of a layer
-    FsdpUnit* unit = nullptr;
-    bool last_of_unit = false;  // no later layer uses the unit
+    std::vector<FsdpUnit*> units;
+    bool last_of_units = false;  // no later layer uses them
     bool read_in_backward = true;
   };
   // A pipeline chunk's part of a unit: the parameters for which its backward computes gradients.
@@ -89,6 +92,7 @@ class DataParallel {
     std::vector<model::Parameter*> parameters;
   };
   void MakeUnits();
+  std::vector<FsdpUnit*> AddUnits(const std::string& path, const std::vector<model::Parameter*>& parameters);
   void BeforeForward(size_t layer);
   void AfterForward(size_t layer, const at::Tensor& output);
   void Prefetch(size_t layer, int64_t direction);

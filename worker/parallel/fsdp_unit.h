@@ -85,6 +85,7 @@ class FsdpUnit {
 
   const std::string& path() const { return path_; }
   const std::vector<model::Parameter*>& parameters() const { return parameters_; }
+  bool Has(const model::Parameter& parameter) const { return IndexOf(parameter) < parameters_.size(); }
   // Separate storages of values, by parameter; undefined if shared with the master.
   const std::vector<at::Tensor>& flats() const { return flats_; }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/recipe/fsdp_buckets.h"
 #include "core/trace/annotation.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -84,7 +85,8 @@ absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageMod
   options.precision = result.precision;
   options.reshard_after_forward = resolved.reshard_after_forward();
   options.values_stay = resolved.parameters_stay_whole();
-  options.prefetch_depth = recipe.parallelism().fsdp_prefetch_depth();
+  options.unit_per_parameter = PassesJoinCollectives(recipe);
+  options.prefetch_depth = options.unit_per_parameter ? 0 : recipe.parallelism().fsdp_prefetch_depth();
   options.reduce_each_microbatch = resolved.reduce_each_microbatch();
   result.data_parallel = std::make_unique<DataParallel>(*result.model, options);
   return result;

@@ -20,8 +20,8 @@
 namespace legoai::graph {
 
 struct PassOptions {
-  // Where the Trace before and after each pass is written as text (trace_dump.h): "0_captured.txt", "1_NAME.txt", ... The folder is
-  // made; empty: nothing is written.
+  // Where the Trace before and after each pass is written as text (trace_dump.h): "0_captured.txt", "1_NAME.txt", ... The folder
+  // is made; empty: nothing is written.
   std::string dump_directory;
   // Each pass is followed by the checks of pass_check.h, and the captured Trace is checked before the first.
 #ifdef NDEBUG

@@ -21,16 +21,16 @@ class TraceBuilder {
   struct List {
     std::vector<Tensor> tensors;
   };
-  using Arg = std::variant<Tensor, List, int64_t, double, bool>;
+  using Arg = std::variant<Tensor, List, int64_t, double, bool, std::vector<int64_t>>;
 
   uint32_t AddStorage(int64_t bytes, StorageKind kind = StorageKind::kInner, Category category = Category::kActivation,
                       std::string name = "") {
     trace_.storages.push_back({bytes, kind, category, std::move(name), ""});
     return static_cast<uint32_t>(trace_.storages.size() - 1);
   }
-  Tensor View(uint32_t storage, v1::DType dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
-    auto [found, added] = geometries_.try_emplace({dtype, sizes, strides}, trace_.geometries.size());
-    if (added) trace_.geometries.push_back({dtype, 0, std::move(sizes), std::move(strides)});
+  Tensor View(uint32_t storage, v1::DType dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset = 0) {
+    auto [found, added] = geometries_.try_emplace({dtype, offset, sizes, strides}, trace_.geometries.size());
+    if (added) trace_.geometries.push_back({dtype, offset, std::move(sizes), std::move(strides)});
     trace_.values.push_back({storage, found->second});
     return {static_cast<uint32_t>(trace_.values.size() - 1)};
   }
@@ -69,11 +69,12 @@ class TraceBuilder {
     trace_.instructions.push_back(instruction);
     return trace_.instructions.back();
   }
-  void Free(uint32_t storage) {
+  Instruction& Free(uint32_t storage) {
     Instruction instruction;
     instruction.kind = Instruction::Kind::kFree;
     instruction.immediate = storage;
     trace_.instructions.push_back(instruction);
+    return trace_.instructions.back();
   }
   void Resize(uint32_t storage, int64_t bytes) {
     Instruction instruction;
@@ -110,6 +111,7 @@ class TraceBuilder {
     }
     if (const auto* integer = std::get_if<int64_t>(&argument)) trace_.constants.emplace_back(*integer);
     if (const auto* real = std::get_if<double>(&argument)) trace_.constants.emplace_back(*real);
+    if (const auto* integers = std::get_if<std::vector<int64_t>>(&argument)) trace_.constants.emplace_back(*integers);
     if (const auto* boolean = std::get_if<bool>(&argument)) trace_.constants.emplace_back(*boolean);
     return {Argument::Kind::kConstant, static_cast<uint32_t>(trace_.constants.size() - 1)};
   }
@@ -117,7 +119,7 @@ class TraceBuilder {
   Trace trace_;
   // Interned, as a recorder does.
   std::map<std::pair<std::string, uint64_t>, uint32_t> operators_;
-  std::map<std::tuple<v1::DType, std::vector<int64_t>, std::vector<int64_t>>, uint32_t> geometries_;
+  std::map<std::tuple<v1::DType, int64_t, std::vector<int64_t>, std::vector<int64_t>>, uint32_t> geometries_;
 };
 
 }  // namespace legoai::graph

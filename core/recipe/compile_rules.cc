@@ -1,0 +1,94 @@
+#include "core/recipe/compile_rules.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/recipe/fsdp_buckets.h"
+#include "proto/enum_text.h"
+#include "proto/text.h"
+
+namespace legoai::parallel {
+namespace {
+
+using Broken = std::optional<Violation>;
+
+constexpr char kBucketing[] = "compile.fsdp_bucketing";
+constexpr char kBuckets[] = "compile.fsdp_buckets";
+
+Broken Refuse(const std::string& field, const std::string& value, const std::string& remedy) {
+  return Violation{"", field, value, remedy};
+}
+
+// What passes over one collective of each parameter do not go with.
+Broken RefusedBeside(const Candidate& c, const std::string& bucketing) {
+  const v1::Parallelism& p = c.recipe.parallelism();
+  const auto beside = [&](const char* field, int64_t value, const char* use) {
+    return Refuse(field, absl::StrCat(value),
+                  absl::StrCat("cannot go with compile.fsdp_bucketing = \"", bucketing, "\": use ", use,
+                               ", or fsdp_bucketing = \"block\""));
+  };
+  if (p.zero_stage() != 3) return beside("parallelism.zero_stage", p.zero_stage(), "3");
+  if (c.layout.mesh.pp > 1) return beside("parallelism.pipeline_parallel_degree", c.layout.mesh.pp, "1");
+  if (c.layout.mesh.dp_replicate > 1)
+    return beside("parallelism.data_parallel_replicate_degree", c.layout.mesh.dp_replicate, "1");
+  if (const int64_t size = p.fsdp_reshard_after_forward_size(); size > 0)
+    return beside("parallelism.fsdp_reshard_after_forward_size", size, "0");
+  // Passes gather one bucket ahead, or none.
+  if (p.fsdp_prefetch_depth() != 1) return beside("parallelism.fsdp_prefetch_depth", p.fsdp_prefetch_depth(), "1");
+  return {};
+}
+
+// One name or a part of the other's path.
+bool Overlap(const std::string& a, const std::string& b) {
+  return a == b || absl::StartsWith(a, absl::StrCat(b, ".")) || absl::StartsWith(b, absl::StrCat(a, "."));
+}
+
+}  // namespace
+
+Broken FsdpBucketingHasAProgram(const Candidate& c) {
+  const v1::CompileSection& compile = c.recipe.compile();
+  const std::string bucketing = EnumText(compile.fsdp_bucketing());
+  if (compile.fsdp_bucketing() == v1::BUCKET_BY_BLOCK) {
+    if (compile.fsdp_reorder()) return {};
+    return Refuse("compile.fsdp_reorder", "false",
+                  "needs compile.fsdp_bucketing = \"none\" or \"manual\": of blocks, parallelism.fsdp_prefetch_depth says how far "
+                  "ahead they are gathered");
+  }
+  if (compile.fsdp_bucketing() == v1::BUCKET_BY_PLAN)
+    return Refuse(kBucketing, bucketing,
+                  "is not supported yet: use \"manual\" with compile.fsdp_buckets, \"none\" or \"block\"");
+  if (!compile.enable()) return Refuse(kBucketing, bucketing, "needs compile.enable = true: a pass joins the collectives");
+  if (compile.fsdp_bucketing() == v1::BUCKET_BY_MODULES && compile.fsdp_buckets().empty())
+    return Refuse(kBuckets, "",
+                  "must list modules for compile.fsdp_bucketing = \"manual\": [[\"layers.*\"]] makes each layer a bucket");
+  return RefusedBeside(c, bucketing);
+}
+
+Broken FsdpBucketsNameModules(const Candidate& c) {
+  const std::vector<FsdpBucket> buckets = FsdpBuckets(c.recipe, c.model.num_hidden_layers());
+  if (buckets.empty()) return {};
+  const std::vector<std::string> known = BucketableModules(c.model);
+  std::vector<std::string> seen;
+  for (const FsdpBucket& bucket : buckets) {
+    if (bucket.empty()) return Refuse(kBuckets, "[]", "has a bucket without modules: leave it out");
+    for (const std::string& name : bucket) {
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        return Refuse(kBuckets, name, absl::StrCat("is no module of the model; the nearest is ", Nearest(name, known)));
+      }
+      const auto other = std::find_if(seen.begin(), seen.end(), [&](const std::string& of) { return Overlap(of, name); });
+      if (other == seen.end()) {
+        seen.push_back(name);
+      } else if (*other == name) {
+        return Refuse(kBuckets, name, "is listed twice: a parameter has one bucket");
+      } else {
+        return Refuse(kBuckets, name, absl::StrCat("shares parameters with ", *other, ": a parameter has one bucket"));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace legoai::parallel

@@ -1,0 +1,15 @@
+// Rules of legality.h for [compile]. Pure functions.
+#pragma once
+
+#include <optional>
+
+#include "core/recipe/legality.h"
+
+namespace legoai::parallel {
+
+// Where passes join and order FSDP's collectives, there is nothing else that would.
+std::optional<Violation> FsdpBucketingHasAProgram(const Candidate& candidate);
+// Every bucket's modules are the model's, each once.
+std::optional<Violation> FsdpBucketsNameModules(const Candidate& candidate);
+
+}  // namespace legoai::parallel

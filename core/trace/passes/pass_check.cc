@@ -1,0 +1,208 @@
+#include "core/trace/passes/pass_check.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/trace/annotation.h"
+#include "core/trace/effects.h"
+#include "core/trace/passes/rewriter.h"
+#include "core/trace/verify.h"
+
+namespace legoai::graph {
+namespace {
+
+constexpr int64_t kMost = 5;  // findings of a kind
+
+class Findings {
+ public:
+  template <class... T>
+  void Add(const T&... parts) {
+    if (static_cast<int64_t>(lines_.size()) < kMost) lines_.push_back(absl::StrCat(parts...));
+  }
+  void MoveTo(std::vector<std::string>* all) { std::move(lines_.begin(), lines_.end(), std::back_inserter(*all)); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+std::string NameOf(const Trace& trace, uint32_t storage) {
+  const std::string& name = trace.storages[storage].name;
+  return absl::StrCat("storage ", storage, name.empty() ? "" : " ", name);
+}
+
+int64_t BytesOf(const Geometry& geometry) { return Elements(geometry) * ElementBytes(geometry.dtype); }
+
+// The bytes that each storage has at most.
+std::vector<int64_t> MostBytes(const Trace& trace) {
+  std::vector<int64_t> most;
+  for (const Storage& storage : trace.storages) most.push_back(storage.bytes);
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind == Instruction::Kind::kResize)
+      most[instruction.operator_index] = std::max(most[instruction.operator_index], instruction.immediate);
+    if (instruction.kind != Instruction::Kind::kOperator) continue;
+    if (const auto resize = StorageResizeOf(trace, instruction))
+      most[resize->storage] = std::max(most[resize->storage], resize->bytes);
+  }
+  return most;
+}
+
+void CheckExtents(const Trace& trace, Findings* findings) {
+  const std::vector<int64_t> most = MostBytes(trace);
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind != Instruction::Kind::kOperator) continue;
+    const auto check = [&](int, uint32_t id) {
+      const Value& value = trace.values[id];
+      const int64_t extent = ExtentBytes(trace.geometries[value.geometry]);
+      if (extent > most[value.storage])
+        findings->Add(trace.Line(instruction, true), ": a tensor of ", extent, " bytes in a storage of ", most[value.storage]);
+    };
+    const InstructionView op(trace, instruction);
+    op.ForEachInput(check);
+    op.ForEachResult(check);
+  }
+}
+
+void CheckCollectives(const Trace& trace, Findings* findings) {
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind != Instruction::Kind::kOperator) continue;
+    const InstructionView op(trace, instruction);
+    const EffectRow* const row = FindEffect(op.name());
+    if (row == nullptr) continue;
+    if (const char* missing = MissingOperand(trace, instruction)) {
+      findings->Add(trace.Line(instruction, true), ": ", missing);
+    } else if (row->effect == Effect::kAllGather || row->effect == Effect::kReduceScatter) {
+      const Geometry &whole = op.GeometryOf(*op.Input(row->tensor)), &part = op.GeometryOf(*op.Input(1 - row->tensor));
+      const int64_t ranks = trace.groups[*op.Constant<int64_t>(row->group)].ranks.size;
+      if (whole.dtype != part.dtype || Elements(whole) != ranks * Elements(part))
+        findings->Add(trace.Line(instruction, true), ": the tensors do not fit a group of ", ranks);
+    }
+  }
+}
+
+// Gives which storages are made and stay.
+int64_t CheckFrees(const Trace& trace, Findings* findings) {
+  enum class State : char { kUnseen, kAlive, kFreed };
+  std::vector<State> states(trace.storages.size(), State::kUnseen);
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind == Instruction::Kind::kFree) {
+      State& state = states[instruction.immediate];
+      if (state == State::kFreed) findings->Add(NameOf(trace, instruction.immediate), " is freed twice");
+      state = State::kFreed;
+    }
+    for (uint32_t storage : StoragesOf(trace, instruction)) {
+      if (states[storage] == State::kFreed)
+        findings->Add(trace.Line(instruction, true), ": ", NameOf(trace, storage), " is freed");
+      if (states[storage] == State::kUnseen) states[storage] = State::kAlive;
+    }
+  }
+  int64_t stay = 0;
+  for (size_t i = 0; i < states.size(); ++i) {
+    stay += states[i] == State::kAlive && trace.storages[i].kind == StorageKind::kInner;
+  }
+  return stay;
+}
+
+void CheckBindings(const char* what, const Trace& before, const std::map<std::string, uint32_t>& a, const Trace& after,
+                   const std::map<std::string, uint32_t>& b, Findings* findings) {
+  for (const auto& [name, value] : a) {
+    const auto found = b.find(name);
+    if (found == b.end()) {
+      findings->Add(what, " ", name, " is gone");
+    } else if (!(before.geometries[before.values[value].geometry] == after.geometries[after.values[found->second].geometry])) {
+      findings->Add(what, " ", name, " has another geometry");
+    }
+  }
+  if (b.size() > a.size()) findings->Add(b.size() - a.size(), " more ", what, "s than before");
+}
+
+// By stream and group. Of FSDP's streams one entry for each operator, with the sum of their bytes.
+using Traffic = std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<std::string, int64_t>>>;
+Traffic TrafficOf(const Trace& trace) {
+  Traffic traffic;
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind != Instruction::Kind::kOperator) continue;
+    const InstructionView op(trace, instruction);
+    const EffectRow* const row = FindEffect(op.name());
+    if (row == nullptr || !row->IsCommunication()) continue;
+    auto& sent = traffic[{instruction.stream, op.Constant<int64_t>(row->group).value_or(-1)}];
+    const int64_t bytes = BytesOf(op.GeometryOf(*op.Input(row->tensor)));
+    const bool joins = instruction.stream == comm::kAllGather || instruction.stream == comm::kReduceScatter;
+    if (joins && !sent.empty() && sent.back().first == op.name()) {
+      sent.back().second += bytes;
+    } else {
+      sent.emplace_back(op.name(), bytes);
+    }
+  }
+  return traffic;
+}
+
+// What happened to a storage: a hash of its writes in their order with the reads between them, in any order.
+struct History {
+  size_t writes = 0, reads = 0;
+  bool used = false;
+};
+std::vector<History> HistoriesOf(const Trace& trace) {
+  std::vector<History> histories(trace.storages.size());
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind != Instruction::Kind::kOperator || IsViewOf(trace, instruction)) continue;
+    const std::string name = absl::StrCat(trace.OperatorName(instruction), " ", trace.modules[instruction.module]);
+    const size_t who = std::hash<std::string>()(name);
+    const Operands operands = OperandsOf(trace, instruction);
+    for (uint32_t value : operands.reads) {
+      History& history = histories[trace.values[value].storage];
+      history.reads += who | 1;
+      history.used = true;
+    }
+    for (const std::vector<uint32_t>* written : {&operands.writes, &operands.results}) {
+      for (uint32_t value : *written) {
+        History& history = histories[trace.values[value].storage];
+        history.writes = (history.writes * 1'000'003 ^ history.reads) * 1'000'003 ^ who;
+        history.reads = 0;
+        history.used = true;
+      }
+    }
+  }
+  return histories;
+}
+
+void CheckFlow(const Trace& before, const Trace& after, Findings* findings) {
+  const std::vector<History> a = HistoriesOf(before), b = HistoriesOf(after);
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (!a[i].used || !b[i].used) continue;
+    if (a[i].writes != b[i].writes || a[i].reads != b[i].reads)
+      findings->Add(NameOf(after, static_cast<uint32_t>(i)), " is not read and written as before");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> TraceFindings(const Trace& trace) {
+  std::vector<std::string> all = Races(trace, kMost);
+  const std::vector<std::string> reads = BadReads(trace, kMost);
+  all.insert(all.end(), reads.begin(), reads.end());
+  Findings extents, collectives, frees;
+  CheckExtents(trace, &extents);
+  CheckCollectives(trace, &collectives);
+  CheckFrees(trace, &frees);
+  for (Findings* findings : {&extents, &collectives, &frees}) findings->MoveTo(&all);
+  return all;
+}
+
+std::vector<std::string> PassFindings(const Trace& before, const Trace& after) {
+  Findings findings, ignored;
+  CheckBindings("input", before, before.inputs, after, after.inputs, &findings);
+  CheckBindings("output", before, before.outputs, after, after.outputs, &findings);
+  if (TrafficOf(before) != TrafficOf(after)) findings.Add("the collectives of a group are others, or in another order");
+  CheckFlow(before, after, &findings);
+  const int64_t more = CheckFrees(after, &ignored) - CheckFrees(before, &ignored);
+  if (more > 0) findings.Add(more, " more storages stay at the end");
+  std::vector<std::string> all;
+  findings.MoveTo(&all);
+  return all;
+}
+
+}  // namespace legoai::graph

@@ -1,0 +1,33 @@
+// The passes. Each is a pure function: a Trace in, a Trace with the same inputs, outputs and numbers out.
+//
+// They work on FSDP's collectives (shard_collectives.h) of a Trace in which each parameter has collectives of its own
+// (fsdp_bucketing "none" and "manual"), and follow Zhang et al. 2024, SimpleFSDP, section 3.2. None moves anything out of the
+// forward or the backward of a microbatch. All bytes that travel are the same, and all sums are of the same elements in the same
+// order of ranks, so that results are equal bit by bit.
+//
+// Errors: Internal where the Trace's collectives are not of the form that shard_collectives.h describes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/recipe/fsdp_buckets.h"
+#include "core/trace/trace.h"
+
+namespace legoai::graph {
+
+// "gather_at_use": a parameter is gathered right before the first operator that reads it, not before its layer, and freed right
+// after the last one. With it alone every collective is exposed.
+absl::StatusOr<Trace> GatherAtUse(Trace trace);
+
+// "bucket_collectives": the gathers of a bucket become one, at the place of the first, and its reductions one, at the place of
+// the last: what is sent is copied into one buffer, and copied out of it, or read in it, as before.
+absl::StatusOr<Trace> BucketCollectives(Trace trace, const std::vector<parallel::FsdpBucket>& buckets);
+
+// "reorder_collectives": in forward a gather begins before the wait for the one before it, so that it runs beside the copies out
+// of that and what they are for; in backward it begins after these copies, as the reduction under way runs beside them. A
+// reduction is waited for when the next one is packed, or at the end of the backward.
+absl::StatusOr<Trace> ReorderCollectives(Trace trace);
+
+}  // namespace legoai::graph

@@ -1,0 +1,417 @@
+// The passes on Traces written by hand. The oracle runs a Trace on two ranks in lockstep, on plain numbers, with collectives that
+// are done at once; what a pass leaves must give the same numbers.
+#include "core/trace/passes/passes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "core/trace/annotation.h"
+#include "core/trace/effects.h"
+#include "core/trace/passes/pass_check.h"
+#include "core/trace/passes/pipeline.h"
+#include "core/trace/passes/trace_dump.h"
+#include "core/trace/testing/trace_builder.h"
+
+namespace legoai::graph {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr int64_t kRanks = 2;
+
+// A step of one rank: layers of parameters that are gathered before their layer, used one after the other, and freed; backward the
+// other way round, with gradients. As worker/parallel/fsdp.cc records it with a unit for each parameter.
+class Step {
+ public:
+  using Tensor = TraceBuilder::Tensor;
+  struct Parameter {
+    std::string name;
+    int64_t shard = 0, held = 0;  // elements; the rank holds fewer where the parameter is padded
+    Tensor master = {}, whole = {}, sum = {};
+    int64_t event = 0;
+  };
+
+  Step(int64_t rank, const std::vector<std::vector<std::pair<std::string, int64_t>>>& layers) : rank_(rank) {
+    group_ = b_.AddGroup(mesh::Dim::kDpShardCp, {.first = 0, .stride = 1, .size = kRanks});
+    for (const auto& layer : layers) {
+      layers_.emplace_back();
+      for (const auto& [name, elements] : layer) {
+        Parameter p{name, (elements + kRanks - 1) / kRanks};
+        p.held = std::min(p.shard, elements - rank * p.shard);
+        p.master = b_.Input(name, {p.held});
+        const uint32_t whole = b_.AddStorage(0, StorageKind::kExternal, Category::kUnshardedParameter, name + ".unsharded");
+        p.whole = b_.View(whole, v1::FLOAT32, {kRanks * p.shard}, {1});
+        p.event = events_, events_ += 4;
+        layers_.back().push_back(p);
+      }
+    }
+  }
+
+  Trace Make(int microbatches) {
+    x_ = b_.Input("x", {4});
+    for (int m = 0; m < microbatches; ++m) {
+      b_.phase = Phase::kForward;
+      microbatch_ = m;
+      for (auto& layer : layers_) {
+        for (Parameter& p : layer) GatherOne(p);
+        for (Parameter& p : layer) UseOne(p);
+        for (Parameter& p : layer) Release(p);
+      }
+      b_.phase = Phase::kBackward;
+      for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+        for (Parameter& p : *layer) GatherOne(p);
+        for (auto p = layer->rbegin(); p != layer->rend(); ++p) Gradient(*p, m);
+      }
+    }
+    b_.phase = Phase::kOptimizer;
+    microbatch_ = -1;
+    for (auto& layer : layers_) {
+      for (Parameter& p : layer) Op("", "test::update", {p.master, View(p.sum, {p.held}, {1}, 0)}, {}, 1);
+    }
+    for (auto& layer : layers_) {
+      for (Parameter& p : layer) FreeNow(p.sum);
+    }
+    Trace trace = b_.trace();
+    trace.outputs["x"] = x_.value;
+    return trace;
+  }
+
+ private:
+  Instruction& Op(const std::string& module, const std::string& name, std::vector<TraceBuilder::Arg> arguments,
+                  std::vector<Tensor> results, uint64_t writes = 0, uint16_t stream = 0) {
+    if (modules_.count(module) == 0) modules_[module] = module.empty() ? 0 : b_.AddModule(module);
+    b_.module = modules_[module];
+    b_.stream = stream;
+    Instruction& made = b_.Op(name, std::move(arguments), std::move(results), writes);
+    made.microbatch = microbatch_;
+    return made;
+  }
+  void FreeNow(Tensor tensor) {
+    Instruction& free = b_.Free(b_.StorageOf(tensor));
+    free.phase = b_.phase;
+    free.microbatch = microbatch_;
+  }
+  Tensor View(Tensor of, std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) {
+    return b_.View(b_.StorageOf(of), v1::FLOAT32, std::move(sizes), std::move(strides), offset);
+  }
+  Tensor Empty(const std::string& module, std::vector<int64_t> sizes, Category category) {
+    const Tensor made = b_.New(v1::FLOAT32, sizes, StorageKind::kInner, category);
+    Op(module, "aten::empty.memory_format", {sizes}, {made});
+    return made;
+  }
+  void Event(const std::string& module, const char* what, int64_t stream, int64_t event) {
+    Op(module, absl::StrCat("lego::", what, "_event"), {stream, event}, {});
+  }
+
+  void GatherOne(Parameter& p) {
+    const Tensor buffer = Empty(p.name, {kRanks, p.shard}, Category::kAllGatherBuffer);
+    const Tensor own = View(buffer, {p.shard}, {1}, rank_ * p.shard);
+    Op(p.name, "aten::select.int", {buffer, int64_t{0}, rank_}, {own});
+    Op(p.name, "aten::copy_", {View(buffer, {p.held}, {1}, rank_ * p.shard), p.master}, {}, 1);
+    // Of no elements where nothing is padded: both ranks have the same instructions, as Lockstep wants them.
+    Op(p.name, "aten::zero_", {View(buffer, {p.shard - p.held}, {1}, rank_ * p.shard + p.held)}, {}, 1);
+    Event(p.name, "record", comm::kCompute, p.event);
+    Event(p.name, "wait", comm::kAllGather, p.event);
+    Op(p.name, "lego::all_gather_into", {buffer, own, group_}, {}, 1, comm::kAllGather);
+    Event(p.name, "record", comm::kAllGather, p.event + 1);
+    Event(p.name, "wait", comm::kCompute, p.event + 1);
+    Op(p.name, "lego::resize_storage_", {p.whole, kRanks * p.shard * 4}, {}, 1);
+    const Tensor rows = View(p.whole, {kRanks, p.shard}, {p.shard, 1}, 0);
+    Op(p.name, "aten::view", {p.whole, std::vector<int64_t>{kRanks, p.shard}}, {rows});
+    Op(p.name, "aten::copy_", {rows, buffer}, {}, 1);
+    FreeNow(buffer);
+  }
+  void UseOne(Parameter& p) {
+    const Tensor out = b_.New(v1::FLOAT32, {4});
+    Op(p.name, "test::use", {x_, p.whole}, {out});
+    if (b_.StorageOf(x_) != b_.trace().values[b_.trace().inputs.at("x")].storage) FreeNow(x_);
+    x_ = out;
+  }
+  void Release(Parameter& p) { Op(p.name, "lego::resize_storage_", {p.whole, int64_t{0}}, {}, 1); }
+
+  void Gradient(Parameter& p, int microbatch) {
+    UseOne(p);
+    const Tensor gradient = b_.New(v1::FLOAT32, {kRanks * p.shard}, StorageKind::kInner, Category::kUnshardedGradient);
+    Op(p.name, "test::gradient", {x_, p.whole}, {gradient});
+    Release(p);
+    const Tensor buffer = Empty(p.name, {kRanks, p.shard}, Category::kReduceScatterBuffer);
+    Op(p.name, "aten::copy_", {buffer, View(gradient, {kRanks, p.shard}, {p.shard, 1}, 0)}, {}, 1);
+    FreeNow(gradient);
+    const Tensor sum = Empty(p.name, {p.shard}, Category::kShardedGradient);
+    Event(p.name, "record", comm::kCompute, p.event + 2);
+    Event(p.name, "wait", comm::kReduceScatter, p.event + 2);
+    Op(p.name, "lego::reduce_scatter_into", {sum, buffer, group_}, {}, 1, comm::kReduceScatter);
+    Event(p.name, "record", comm::kReduceScatter, p.event + 3);
+    Event(p.name, "wait", comm::kCompute, p.event + 3);
+    FreeNow(buffer);
+    if (microbatch == 0) {
+      p.sum = sum;
+    } else {
+      Op(p.name, "aten::add_.Tensor", {p.sum, sum, int64_t{1}}, {}, 1);
+      FreeNow(sum);
+    }
+  }
+
+  TraceBuilder b_;
+  const int64_t rank_;
+  int64_t group_ = 0, events_ = 0;
+  int microbatch_ = 0;
+  std::vector<std::vector<Parameter>> layers_;
+  std::map<std::string, uint32_t> modules_;
+  Tensor x_{};
+};
+
+// Runs the Traces of both ranks. Numbers of inputs follow from their names.
+class Lockstep {
+ public:
+  explicit Lockstep(const std::vector<Trace>& traces) : traces_(traces), memory_(traces.size()) {
+    for (size_t r = 0; r < traces.size(); ++r) {
+      memory_[r].resize(traces[r].storages.size());
+      for (const auto& [name, value] : traces[r].inputs) {
+        auto& memory = memory_[r][traces[r].values[value].storage];
+        std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(name) + (name == "x" ? 0 : r)));
+        memory.resize(Elements(traces[r].geometries[traces[r].values[value].geometry]));
+        for (float& number : memory) number = std::uniform_real_distribution<float>(-1, 1)(random);
+      }
+    }
+  }
+
+  void Run() {
+    for (size_t i = 0; i < traces_[0].instructions.size(); ++i) {
+      for (size_t r = 0; r < traces_.size(); ++r) Do(r, traces_[r].instructions[i]);
+      Collect(i);
+    }
+  }
+  std::map<std::string, std::vector<float>> Results(size_t rank) {
+    std::map<std::string, std::vector<float>> results;
+    for (const auto* bindings : {&traces_[rank].inputs, &traces_[rank].outputs}) {
+      for (const auto& [name, value] : *bindings) results[name + (bindings == &traces_[rank].outputs ? " out" : "")] = Get(rank, value);
+    }
+    return results;
+  }
+
+ private:
+  template <class F>
+  void ForEach(size_t rank, uint32_t id, F f) {
+    const Value& value = traces_[rank].values[id];
+    const Geometry& g = traces_[rank].geometries[value.geometry];
+    auto& memory = memory_[rank][value.storage];
+    for (int64_t n = 0; n < Elements(g); ++n) {
+      int64_t at = g.offset, rest = n;
+      for (size_t d = g.sizes.size(); d-- > 0;) at += rest % g.sizes[d] * g.strides[d], rest /= g.sizes[d];
+      f(n, memory.at(at));
+    }
+  }
+  std::vector<float> Get(size_t rank, uint32_t id) {
+    std::vector<float> numbers;
+    ForEach(rank, id, [&](int64_t, float& number) { numbers.push_back(number); });
+    return numbers;
+  }
+  void Set(size_t rank, uint32_t id, const std::vector<float>& numbers) {
+    ForEach(rank, id, [&](int64_t n, float& number) { number = numbers.at(n); });
+  }
+  uint32_t Id(size_t rank, const Instruction& instruction, int i) { return traces_[rank].arguments[instruction.first_argument + i].index; }
+  uint32_t ResultId(size_t rank, const Instruction& instruction) { return traces_[rank].results[instruction.first_result].index; }
+
+  void Do(size_t rank, const Instruction& instruction) {
+    const Trace& trace = traces_[rank];
+    if (instruction.kind == Instruction::Kind::kFree) memory_[rank][instruction.immediate].clear();
+    if (instruction.kind != Instruction::Kind::kOperator) return;
+    const std::string& name = trace.OperatorName(instruction);
+    if (const auto resize = StorageResizeOf(trace, instruction)) {
+      memory_[rank][resize->storage].assign(resize->bytes / 4, -1e9f);
+    } else if (name == "aten::empty.memory_format") {
+      memory_[rank][trace.values[ResultId(rank, instruction)].storage].assign(
+          Elements(trace.geometries[trace.values[ResultId(rank, instruction)].geometry]), -1e9f);
+    } else if (name == "aten::copy_") {
+      Set(rank, Id(rank, instruction, 0), Get(rank, Id(rank, instruction, 1)));
+    } else if (name == "aten::zero_") {
+      ForEach(rank, Id(rank, instruction, 0), [](int64_t, float& number) { number = 0; });
+    } else if (name == "aten::add_.Tensor" || name == "test::update") {
+      std::vector<float> a = Get(rank, Id(rank, instruction, 0)), b = Get(rank, Id(rank, instruction, 1));
+      for (size_t i = 0; i < a.size(); ++i) a[i] += b[i] * (name == "test::update" ? 0.5f : 1.0f);
+      Set(rank, Id(rank, instruction, 0), a);
+    } else if (name == "test::use" || name == "test::gradient") {
+      const std::vector<float> x = Get(rank, Id(rank, instruction, 0)), w = Get(rank, Id(rank, instruction, 1));
+      const Value& result = trace.values[ResultId(rank, instruction)];
+      memory_[rank][result.storage].assign(Elements(trace.geometries[result.geometry]), 0);
+      ForEach(rank, ResultId(rank, instruction), [&](int64_t n, float& number) {
+        if (name == "test::gradient") number = x[n % x.size()] * w[n] + static_cast<float>(rank);
+        for (size_t k = 0; name == "test::use" && k < w.size(); ++k) number += x[n] * w[k] * static_cast<float>((k + n) % 3 + 1) * 0.1f;
+      });
+    }
+  }
+  void Collect(size_t i) {
+    const Instruction& instruction = traces_[0].instructions[i];
+    if (instruction.kind != Instruction::Kind::kOperator) return;
+    const std::string& name = traces_[0].OperatorName(instruction);
+    if (name == "lego::all_gather_into") {
+      std::vector<float> all;
+      for (size_t r = 0; r < traces_.size(); ++r) {
+        const auto own = Get(r, Id(r, traces_[r].instructions[i], 1));
+        all.insert(all.end(), own.begin(), own.end());
+      }
+      for (size_t r = 0; r < traces_.size(); ++r) Set(r, Id(r, traces_[r].instructions[i], 0), all);
+    } else if (name == "lego::reduce_scatter_into") {
+      std::vector<float> sum;
+      for (size_t r = 0; r < traces_.size(); ++r) {
+        const auto in = Get(r, Id(r, traces_[r].instructions[i], 1));
+        sum.resize(in.size());
+        for (size_t k = 0; k < in.size(); ++k) sum[k] += in[k];
+      }
+      for (size_t r = 0; r < traces_.size(); ++r) {
+        const size_t part = sum.size() / traces_.size();
+        Set(r, Id(r, traces_[r].instructions[i], 0), {sum.begin() + r * part, sum.begin() + (r + 1) * part});
+      }
+    }
+  }
+
+  const std::vector<Trace>& traces_;
+  std::vector<std::vector<std::vector<float>>> memory_;  // by rank and storage
+};
+
+using Passes = std::vector<std::function<absl::StatusOr<Trace>(Trace)>>;
+
+// Both ranks' Traces after the passes, each of which is checked.
+std::vector<Trace> After(const std::vector<Trace>& traces, const Passes& passes) {
+  std::vector<Trace> after = traces;
+  for (Trace& trace : after) {
+    for (const auto& pass : passes) {
+      absl::StatusOr<Trace> next = pass(trace);
+      EXPECT_TRUE(next.ok()) << next.status();
+      if (!next.ok()) return traces;
+      EXPECT_THAT(TraceFindings(*next), IsEmpty());
+      EXPECT_THAT(PassFindings(trace, *next), IsEmpty());
+      trace = *std::move(next);
+    }
+  }
+  return after;
+}
+
+std::vector<Trace> TwoRanks(int microbatches) {
+  std::vector<Trace> traces;
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    Step step(rank, {{{"model.embed_tokens.weight", 5}},
+                     {{"model.layers.0.mlp.up_proj.weight", 6}, {"model.layers.0.norm.weight", 2}, {"model.layers.0.mlp.down.weight", 7}},
+                     {{"model.layers.1.mlp.up_proj.weight", 6}, {"model.layers.1.norm.weight", 2}, {"model.layers.1.mlp.down.weight", 7}},
+                     {{"lm_head.weight", 8}}});
+    traces.push_back(step.Make(microbatches));
+    EXPECT_THAT(TraceFindings(traces.back()), IsEmpty());
+  }
+  return traces;
+}
+
+const std::vector<parallel::FsdpBucket> kLayers = {{"layers.0"}, {"layers.1"}};
+const auto kBucket = [](Trace trace) { return BucketCollectives(std::move(trace), kLayers); };
+
+std::vector<std::string> Outline(const Trace& trace) {
+  std::vector<std::string> lines;
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind != Instruction::Kind::kOperator) continue;
+    const std::string &name = trace.OperatorName(instruction), &module = trace.modules[instruction.module];
+    const auto event = EventOf(trace, instruction);
+    const std::string half = instruction.phase == Phase::kForward ? "f " : "b ";
+    if (name == "lego::all_gather_into") lines.push_back(half + "gather " + module);
+    if (name == "lego::reduce_scatter_into") lines.push_back(half + "reduce " + module);
+    if (event && !event->is_record && event->stream == comm::kCompute) lines.push_back(half + "wait " + module);
+    if (name == "test::use") lines.push_back(half + "use " + module);
+  }
+  return lines;
+}
+
+TEST(Passes, LeaveTheNumbersOfBothRanks) {
+  for (const int microbatches : {1, 2, 3}) {
+    const std::vector<Trace> traces = TwoRanks(microbatches);
+    Lockstep due(traces);
+    due.Run();
+    const std::vector<Passes> all = {{GatherAtUse},
+                                     {GatherAtUse, ReorderCollectives},
+                                     {GatherAtUse, kBucket},
+                                     {GatherAtUse, kBucket, ReorderCollectives},
+                                     {kBucket, ReorderCollectives}};
+    for (size_t i = 0; i < all.size(); ++i) {
+      const std::vector<Trace> after = After(traces, all[i]);
+      Lockstep got(after);
+      got.Run();
+      for (int64_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(got.Results(rank), due.Results(rank)) << "passes " << i << " rank " << rank;
+    }
+  }
+}
+
+TEST(GatherAtUse, PutsEachGatherBeforeItsUse) {
+  const Trace after = After(TwoRanks(1), {GatherAtUse})[0];
+  const std::vector<std::string> lines = Outline(after);
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.0.norm.weight", "model.layers.1.mlp.down.weight"}) {
+    const auto use = std::find(lines.begin(), lines.end(), absl::StrCat("f use ", name));
+    ASSERT_GE(use - lines.begin(), 2) << name;
+    EXPECT_EQ(use[-1], absl::StrCat("f wait ", name));
+    EXPECT_EQ(use[-2], absl::StrCat("f gather ", name));
+  }
+}
+
+TEST(BucketCollectives, HasOneOfEachForABucketWithTheSameBytes) {
+  const std::vector<Trace> traces = TwoRanks(1);
+  const TraceStatistics before = StatisticsOf(traces[0]), after = StatisticsOf(After(traces, {GatherAtUse, kBucket})[0]);
+  EXPECT_EQ(before.collectives, 8 * 3);        // forward, backward, gradient
+  EXPECT_EQ(after.collectives, 4 * 3);         // two layers, and two parameters in no bucket
+  EXPECT_EQ(before.collective_bytes, after.collective_bytes);
+  EXPECT_EQ(before.storages - after.storages, 2 * 4 * 2);  // in each layer three became one of the buffers and of the sums
+}
+
+TEST(ReorderCollectives, GathersAheadInForwardAndBehindInBackwardAndWaitsLateForSums) {
+  const std::vector<std::string> lines = Outline(After(TwoRanks(1), {GatherAtUse, kBucket, ReorderCollectives})[0]);
+  const auto place = [&](const std::string& line, int nth = 0) {
+    auto at = lines.begin() - 1;
+    for (int i = 0; i <= nth; ++i) at = std::find(at + 1, lines.end(), line);
+    EXPECT_NE(at, lines.end()) << line;
+    return at - lines.begin();
+  };
+  EXPECT_EQ(place("f wait model.layers.0"), place("f gather model.layers.1") + 1);
+  // In backward a gather follows the wait of the one before; the first wait of a bucket there is the gather's.
+  EXPECT_EQ(place("b gather model.layers.0"), place("b wait model.layers.1") + 1);
+  EXPECT_LT(place("b reduce model.layers.1"), place("b wait model.layers.1", 1));
+  EXPECT_GT(place("b wait model.layers.1", 1), place("b use model.layers.0.mlp.up_proj.weight"));
+  EXPECT_EQ(place("b wait model.layers.1", 1) + 1, place("b reduce model.layers.0"));
+  EXPECT_EQ(lines.back(), "b wait model.embed_tokens.weight");
+}
+
+TEST(PassFindings, SeeWhatAPassMustNotDo) {
+  const Trace trace = TwoRanks(1)[0];
+  Trace swapped = trace;  // two updates read sums before they are complete
+  const auto wait = std::find_if(swapped.instructions.begin(), swapped.instructions.end(), [&](const Instruction& instruction) {
+    return trace.OperatorName(instruction) == "lego::wait_event" && EventOf(trace, instruction)->stream == comm::kCompute;
+  });
+  swapped.instructions.erase(wait);
+  EXPECT_THAT(TraceFindings(swapped), Not(IsEmpty()));
+  Trace fewer = trace;
+  const auto gather = std::find_if(fewer.instructions.begin(), fewer.instructions.end(), [&](const Instruction& instruction) {
+    return trace.OperatorName(instruction) == "lego::all_gather_into";
+  });
+  fewer.instructions.erase(gather);
+  EXPECT_THAT(PassFindings(trace, fewer), Not(IsEmpty()));
+  Trace no_output = trace;
+  no_output.outputs.clear();
+  EXPECT_THAT(PassFindings(trace, no_output)[0], HasSubstr("output x is gone"));
+}
+
+TEST(DumpText, ChangesWhereTheTraceChanges) {
+  const Trace before = TwoRanks(1)[0];
+  Trace after = before;
+  after.storages.insert(after.storages.begin(), Storage{});  // every number shifts
+  for (Value& value : after.values) ++value.storage;
+  for (Instruction& instruction : after.instructions) {
+    if (instruction.kind == Instruction::Kind::kFree) ++instruction.immediate;
+  }
+  EXPECT_EQ(DumpText(before), DumpText(after));
+  EXPECT_THAT(DumpText(before), HasSubstr("forward0 compute [lm_head.weight] %forward0.lm_head.weight.use.1:FLOAT32[4]{1} = test::use("));
+}
+
+}  // namespace
+}  // namespace legoai::graph
