@@ -1,5 +1,5 @@
-// The passes of core/trace/passes on real steps: the captured step of each rank, rewritten, executed on real tensors with Gloo,
-// trains as the eager trainer does without [compile], bit by bit, three steps in a row. Every pass is checked on the way.
+// The passes of core/trace/passes on real steps: the captured step of each rank, rewritten, run with Gloo as a trainer runs
+// it, trains as the eager trainer does without [compile], bit by bit, three steps in a row. Every pass is checked on the way.
 #include "core/trace/passes/pipeline.h"
 
 #include <ATen/core/Tensor.h>
@@ -7,13 +7,14 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
 
 #include "core/recipe/recipe.h"
 #include "simulator/capture/capture.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
-#include "worker/graph/executor.h"
 #include "worker/graph/fake/testing/capture_recorder.h"
+#include "worker/train/step_program.h"
 
 namespace legoai::integration {
 namespace {
@@ -84,25 +85,24 @@ void CheckRank(const PassCase& pass_case, int64_t rank, const parallel::Resolved
   *compiled.recipe.mutable_compile() = pass_case.compile;
   const auto resolved = Must(parallel::ResolvedRecipe::Create(compiled.recipe, compiled.model, compiled.world_size));
   auto eager = Must(train::TrainStep::Build(eager_recipe, at::kCPU, /*materialize=*/true));
-  // It takes the event numbers that a capture's step takes, and more.
   auto executed = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
   std::vector<graph::PassReport> reports;
-  const graph::Trace trace = Must(
-      graph::RunPasses(Must(sim::CaptureStep(resolved, rank)).trace, resolved, {.dump_directory = "", .check = true}, &reports));
+  Must(graph::RunPasses(Must(sim::CaptureStep(resolved, rank)).trace, resolved, {.dump_directory = "", .check = true}, &reports));
   EXPECT_EQ(reports.size(), 1u + (pass_case.compile.fsdp_bucketing() == v1::BUCKET_BY_MODULES) + pass_case.compile.fsdp_reorder());
   for (const graph::PassReport& report : reports) {
     EXPECT_EQ(report.before.collective_bytes, report.after.collective_bytes) << report.name;
     EXPECT_EQ(report.name == "bucket_collectives", report.after.collectives < report.before.collectives) << report.name;
   }
-  auto executor = Must(graph::Executor::Create(trace, at::kCPU));
-  for (const auto& state : executed->State()) Must(executor->Bind(state.name, state.tensor));
+  std::string warning;
+  const train::StepPrograms programs = Must(train::AdoptPrograms(
+      train::CapturePrograms(resolved, at::kCPU), resolved.recipe().compile(), *executed, at::kCPU, &warning));
   for (int64_t step = 0; step < 3; ++step) {
     FillInputs(eager->inputs(), pass_case.eager, eager_recipe, rank, step);
     FillInputs(executed->inputs(), pass_case.eager, resolved, rank, step);
     const auto result = Must(eager->Run());
-    Must(executor->Run());
-    EXPECT_TRUE(SameBits(result.loss, Must(executor->Output("loss")))) << "loss of step " << step;
-    EXPECT_TRUE(SameBits(result.grad_norm, Must(executor->Output("grad_norm")))) << "gradient norm of step " << step;
+    const auto rewritten = Must(programs.step->Run());
+    EXPECT_TRUE(SameBits(result.loss, rewritten.loss)) << "loss of step " << step;
+    EXPECT_TRUE(SameBits(result.grad_norm, rewritten.grad_norm)) << "gradient norm of step " << step;
     const auto left = StateByName(*eager), right = StateByName(*executed);
     ASSERT_EQ(left.size(), right.size());
     for (const auto& [name, tensor] : left) {

@@ -1,6 +1,7 @@
 #include "worker/train/step_program.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/trace/passes/pipeline.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/comm/runtime.h"
@@ -16,6 +17,8 @@ absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel
   RETURN_IF_ERROR(comm::CatchStatus([&] {
     ASSIGN_OR_RETURN(auto result, part == Part::kStep ? CaptureStep(resolved, rank) : CaptureEvaluation(resolved, rank));
     trace = std::move(result.trace);
+    if (part == Part::kEvaluation) return absl::OkStatus();  // it has no backward, which passes look for
+    ASSIGN_OR_RETURN(trace, graph::RunPasses(std::move(trace), resolved, {}));
     return absl::OkStatus();
   }));
   // A host value, or memory that nobody named, would be that of the capture for ever.

@@ -1,9 +1,9 @@
 // A training step, or an evaluation, as a program: what a trainer runs in place of TrainStep::Run() and Evaluate() when the
 // recipe has compile.enable.
 //
-// The program is the rank's own step, captured without data (capture_step.h). It runs on the tensors of a TrainStep in place, so
-// whatever reads or writes those (checkpoints, exports, the next batch) knows nothing of it, and gives the same bits. Not
-// thread-safe.
+// The program is the rank's own step, captured without data (capture_step.h) and rewritten by the passes that the recipe asks for
+// (core/trace/passes/pipeline.h). It runs on the tensors of a TrainStep in place, so whatever reads or writes those (checkpoints,
+// exports, the next batch) knows nothing of it, and gives the same bits. Not thread-safe.
 #pragma once
 
 #include <c10/core/Device.h>
