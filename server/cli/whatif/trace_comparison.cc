@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -204,6 +207,41 @@ absl::StatusOr<int64_t> StageToCompare(const StepTraceFile& predicted, const Ste
                     absl::StrCat("has no stage ", stage, ", which the measured trace is of"));
 }
 
+std::vector<MemoryRow> MemoryRows(const std::map<std::string, int64_t>& predicted,
+                                  const std::map<std::string, int64_t>& measured) {
+  constexpr char kOfCategory[] = "memory: ";
+  if (predicted.empty() || measured.empty()) return {};
+  std::map<std::string, MemoryRow> rows;
+  const auto add = [&](const std::map<std::string, int64_t>& peaks, int64_t MemoryRow::*which) {
+    for (const auto& [name, bytes] : peaks) {
+      MemoryRow& row = rows[name];
+      row.category = absl::StartsWith(name, kOfCategory) ? name.substr(std::strlen(kOfCategory)) : "all";
+      row.*which = bytes;
+    }
+  };
+  add(predicted, &MemoryRow::predicted_bytes);
+  add(measured, &MemoryRow::measured_bytes);
+  std::vector<MemoryRow> list;
+  for (auto& [_, row] : rows) list.push_back(std::move(row));
+  std::stable_sort(list.begin(), list.end(), [](const MemoryRow& a, const MemoryRow& b) {
+    return std::pair(a.category == "all", std::abs(a.difference())) > std::pair(b.category == "all", std::abs(b.difference()));
+  });
+  return list;
+}
+
+std::string MemoryText(const std::vector<MemoryRow>& rows) {
+  if (rows.empty()) return "";
+  const auto text = [](int64_t bytes) { return bytes > 0 ? BytesText(static_cast<double>(bytes)) : "-"; };
+  Table table({"<memory", "predicted", "measured", "difference"});
+  for (const MemoryRow& row : rows) {
+    const int64_t difference = row.difference();
+    const std::string size = BytesText(static_cast<double>(std::abs(difference)));
+    table.Add({row.category, text(row.predicted_bytes), text(row.measured_bytes),
+               difference == 0 ? "none" : absl::StrCat(difference < 0 ? "-" : "+", size)});
+  }
+  return absl::StrCat("\nThe most memory of each kind (a kernel's workspace is not measured):\n", table.Text());
+}
+
 std::string RatioText(const SecondsOfBoth& both) {
   return both.predicted > 0 && both.measured > 0 ? absl::StrFormat("%.2f", both.measured / both.predicted) : "-";
 }
@@ -248,6 +286,8 @@ absl::StatusOr<TraceComparison> CompareTraces(const StepTraceFile& predicted, co
   std::sort(comparison.collectives.begin(), comparison.collectives.end(), [](const CollectiveRow& a, const CollectiveRow& b) {
     return std::tie(a.name, a.group) < std::tie(b.name, b.group);
   });
+  comparison.memory =
+      MemoryRows(predicted.stages.at(comparison.stage).peak_bytes, measured.stages.at(comparison.stage).peak_bytes);
   const auto of_first = first.Operators(), of_second = second.Operators();
   comparison.only_predicted = OnlyIn(of_first, of_second);
   comparison.only_measured = OnlyIn(of_second, of_first);
@@ -287,7 +327,7 @@ std::string TraceComparisonText(const TraceComparison& comparison, size_t rows) 
     }
     absl::StrAppend(&text, "\nCommunication, and how much of it is exposed:\n", exposed.Text());
   }
-  absl::StrAppend(&text, OperatorsText("Only in the predicted step", comparison.only_predicted),
+  absl::StrAppend(&text, MemoryText(comparison.memory), OperatorsText("Only in the predicted step", comparison.only_predicted),
                   OperatorsText("Only in the measured step", comparison.only_measured));
   return text;
 }
@@ -311,6 +351,11 @@ Tree TraceComparisonTree(const TraceComparison& comparison) {
                                    {"times", {{"predicted", row.predicted_count}, {"measured", row.measured_count}}},
                                    {"seconds", BothTree(row.seconds)},
                                    {"exposed_seconds", BothTree(row.exposed)}});
+  }
+  tree["memory"] = Tree::array();
+  for (const MemoryRow& row : comparison.memory) {
+    tree["memory"].push_back(
+        {{"category", row.category}, {"peak_bytes", {{"predicted", row.predicted_bytes}, {"measured", row.measured_bytes}}}});
   }
   tree["only_predicted"] = OperatorsTree(comparison.only_predicted);
   tree["only_measured"] = OperatorsTree(comparison.only_measured);

@@ -33,6 +33,14 @@ struct CollectiveRow {
   int64_t predicted_count = 0, measured_count = 0;
 };
 
+// The most of live memory that there was at a time: of all, "all", or of a category, "activation". The workspace of kernels is
+// predicted and not measured.
+struct MemoryRow {
+  std::string category;
+  int64_t predicted_bytes = 0, measured_bytes = 0;
+  int64_t difference() const { return measured_bytes - predicted_bytes; }
+};
+
 struct OperatorRow {
   std::string name;
   int64_t count = 0;
@@ -47,6 +55,7 @@ struct TraceComparison {
   SecondsOfBoth exposed;    // communication, while the compute stream waits for it
   std::vector<TraceRow> rows;              // of the step, that which explains most of the difference first; then what runs beside
   std::vector<CollectiveRow> collectives;  // by name and group
+  std::vector<MemoryRow> memory;  // all, then that which differs most; none if one of the files says nothing of it
   std::vector<OperatorRow> only_predicted, only_measured;
 };
 

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -129,6 +131,23 @@ TEST(CompareTraces, RandomTracesAddUp) {
   }
 }
 
+TEST(CompareTraces, SaysWhereMemoryParts) {
+  auto predicted = File("lego simulate", "1", {}), measured = File("legoai-trainer", "1", {});
+  EXPECT_TRUE(CompareTraces(predicted, measured)->memory.empty());
+  predicted.stages[0].peak_bytes = {{"memory", 9 << 20}, {"memory: activation", 3 << 20}, {"memory: workspace", 2 << 20}};
+  EXPECT_TRUE(CompareTraces(predicted, measured)->memory.empty()) << "of a trainer that did not count it";
+  measured.stages[0].peak_bytes = {{"memory", 12 << 20}, {"memory: activation", 8 << 20}, {"memory: buffer", 1 << 20}};
+  const auto comparison = CompareTraces(predicted, measured);
+  ASSERT_TRUE(comparison.ok()) << comparison.status();
+  std::vector<std::string> categories;
+  for (const MemoryRow& row : comparison->memory) categories.push_back(absl::StrCat(row.category, " ", row.difference() >> 20));
+  EXPECT_EQ(categories, (std::vector<std::string>{"all 3", "activation 5", "workspace -2", "buffer 1"}));
+  const std::string text = TraceComparisonText(*comparison, 1);
+  for (const char* part : {"activation   3.00 MiB  8.00 MiB   +5.00 MiB", "workspace    2.00 MiB         -   -2.00 MiB"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(TraceComparisonTree(*comparison)["memory"][1]["peak_bytes"]["measured"], 8 << 20);
+}
+
 TEST(CompareTraces, RefusesWhatIsNotOfOneRecipe) {
   const auto predicted = File("lego simulate", "1", {});
   const auto refusal = [&](StepTraceFile measured) {
@@ -168,7 +187,10 @@ constexpr char kEvents[] =
 {"ph":"X","name":"forward","cat":"module","pid":2,"tid":2001,"ts":0.0001,"dur":9.0001},
 {"ph":"X","name":"aten::mm","cat":"compute","pid":2,"tid":2002,"ts":1.2341,"dur":2.0011,
 "args":{"phase":"forward","module":"a.b"}},
-{"ph":"C","name":"memory","pid":2,"ts":0.0001,"args":{"bytes":3}}
+{"ph":"C","name":"memory","pid":2,"ts":0.0001,"args":{"bytes":3}},
+{"ph":"C","name":"memory","pid":2,"ts":1.0001,"args":{"bytes":7}},
+{"ph":"C","name":"memory","pid":2,"ts":2.0001,"args":{"bytes":2}},
+{"ph":"C","name":"memory: input","pid":2,"ts":2.0001,"args":{"bytes":5}}
 ],"otherData":{"model":"tiny","made_by":"lego simulate"}})JSON";
 
 TEST_F(ReadStepTraceTest, HasSlicesToTheNanosecond) {
@@ -182,6 +204,7 @@ TEST_F(ReadStepTraceTest, HasSlicesToTheNanosecond) {
   EXPECT_EQ(slice.module, "a.b");
   EXPECT_EQ(slice.begin_ns, 1234);
   EXPECT_EQ(slice.end_ns, 3235);
+  EXPECT_EQ(file->stages.at(1).peak_bytes, (std::map<std::string, int64_t>{{"memory", 7}, {"memory: input", 5}}));
 }
 
 TEST_F(ReadStepTraceTest, RefusesWhatIsNoTraceByName) {

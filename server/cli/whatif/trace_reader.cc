@@ -69,6 +69,7 @@ class Events {
   void Take(const Json& event) {
     const std::string kind = TextOf(event, "ph");
     if (kind == "M") return Name(event);
+    if (kind == "C") return Count(event);
     if (kind != "X") return;
     const std::string category = TextOf(event, "cat");
     if (category == "span") left_out_ = true;
@@ -89,7 +90,10 @@ class Events {
 
   // Slices of processes that are no stages, and of tracks without a name, are of no step.
   void Give(StepTraceFile* file) {
-    for (const auto& [process, stage] : stages_) file->stages[stage.first].rank = stage.second;
+    for (const auto& [process, stage] : stages_) {
+      file->stages[stage.first].rank = stage.second;
+      if (const auto peaks = peaks_.find(process); peaks != peaks_.end()) file->stages[stage.first].peak_bytes = peaks->second;
+    }
     for (auto& [process, thread, slice] : slices_) {
       const auto stage = stages_.find(process);
       const auto track = tracks_.find(thread);
@@ -107,6 +111,14 @@ class Events {
     TraceSlice slice;
   };
 
+  void Count(const Json& event) {
+    const auto args = event.find("args");
+    const std::string name = TextOf(event, "name");
+    if (args == event.end() || !args->is_object() || name.rfind("memory", 0) != 0) return;
+    int64_t& peak = peaks_[NumberOf(event, "pid")][name];
+    peak = std::max(peak, NumberOf(*args, "bytes"));
+  }
+
   void Name(const Json& event) {
     const auto args = event.find("args");
     if (args == event.end() || !args->is_object()) return;
@@ -119,6 +131,7 @@ class Events {
 
   std::map<int64_t, std::pair<int64_t, int64_t>> stages_;  // by process: stage and rank
   std::map<int64_t, std::string> tracks_;                  // by thread
+  std::map<int64_t, std::map<std::string, int64_t>> peaks_;  // by process and counter
   std::vector<Placed> slices_;
   bool left_out_ = false;
 };

@@ -22,6 +22,7 @@ struct TraceSlice {
 struct TracedStage {
   int64_t rank = 0;
   std::vector<TraceSlice> slices;
+  std::map<std::string, int64_t> peak_bytes;  // of each counter of live memory: "memory", "memory: activation"
 };
 
 struct StepTraceFile {
