@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,18 @@ TEST_F(WhatIf, CompareTraceHoldsAMeasuredStepAgainstThePrediction) {
     gathers = gathers || row["collective"] == "lego::all_gather_into";
   }
   EXPECT_TRUE(gathers) << json["collectives"];
+  std::set<std::string> categories;
+  for (const Json& row : json["memory"]) {
+    categories.insert(row["category"]);
+    const Json &peak = row["peak_bytes"], predicted = peak["predicted"], measured = peak["measured"];
+    if (row["category"] == "all") {
+      EXPECT_LE(measured.get<int64_t>(), predicted.get<int64_t>()) << "it has no workspace";
+    } else if (row["category"] != "workspace") {
+      EXPECT_EQ(predicted, measured) << row << ": to the byte";
+    }
+  }
+  for (const char* category : {"all", "sharded parameter", "unsharded parameter", "activation", "optimizer state"})
+    EXPECT_TRUE(categories.count(category)) << category << " in " << json["memory"];
   const Result table = Run({"compare-trace", Path("predicted.json.gz"), measured, "--rows", "3"});
   EXPECT_NE(table.out.find("Where they part"), std::string::npos) << table.out;
   ExpectError({"compare-trace", recipe, measured}, 2, {"PREDICTED", "recipe.toml", "no trace file"});
