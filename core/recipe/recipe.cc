@@ -226,7 +226,8 @@ void CheckSelective(const v1::ActivationCheckpoint& section, Checker* check) {
 
 void CheckCompile(const v1::Recipe& recipe, Checker* check) {
   if (recipe.activation_checkpoint().mode() == v1::AC_AUTO) {
-    check->Fail("activation_checkpoint.mode", "auto", "is not supported yet: use \"selective\" with selective_ac_option = \"policy\"");
+    check->Fail("activation_checkpoint.mode", "auto",
+                "is not supported yet: use \"selective\" with selective_ac_option = \"policy\"");
   }
   const v1::CompileSection& compile = recipe.compile();
   if (compile.fsdp_buckets_size() > 0 && compile.fsdp_bucketing() != v1::BUCKET_BY_MODULES) {

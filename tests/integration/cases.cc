@@ -90,32 +90,6 @@ Case Bf16(Case test_case) {
   return test_case;
 }
 
-}  // namespace
-
-bool IsRounded(const Case& test_case) {
-  const v1::Training& training = test_case.recipe.training();
-  return training.mixed_precision_param() != v1::FLOAT32 || training.dtype() != v1::FLOAT32;
-}
-
-Case Reference(const Case& test_case) {
-  Case reference = test_case;
-  reference.name = test_case.name + " on one process";
-  reference.world_size = 1;
-  auto* parallelism = reference.recipe.mutable_parallelism();
-  *parallelism = parallel::DefaultRecipe().parallelism();
-  parallelism->set_data_parallel_shard_degree(1);
-  parallelism->set_disable_loss_parallel(true);
-  auto* training = reference.recipe.mutable_training();
-  training->set_local_batch_size(training->global_batch_size());
-  training->set_mixed_precision_param(v1::FLOAT32);
-  training->clear_initial_loss_scale();
-  training->clear_loss_scale_growth_interval();
-  *reference.recipe.mutable_activation_checkpoint() = parallel::DefaultRecipe().activation_checkpoint();
-  return reference;
-}
-
-namespace {
-
 // Parts of the model that end before the layers of `cuts`, and the last one.
 void ListParts(const std::vector<int64_t>& cuts, Case* test_case) {
   auto* parallelism = test_case->recipe.mutable_parallelism();

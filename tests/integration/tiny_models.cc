@@ -1,5 +1,6 @@
-// The small models of cases.h.
+// The small models of cases.h, and what a case is compared with.
 #include "core/model/catalog.h"
+#include "core/recipe/recipe.h"
 #include "tests/integration/cases.h"
 
 namespace legoai::integration {
@@ -89,6 +90,28 @@ v1::Model SharedHeadsLlama() {
   model.set_name("tiny-llama-56");
   model.set_intermediate_size(56);
   return model;
+}
+
+bool IsRounded(const Case& test_case) {
+  const v1::Training& training = test_case.recipe.training();
+  return training.mixed_precision_param() != v1::FLOAT32 || training.dtype() != v1::FLOAT32;
+}
+
+Case Reference(const Case& test_case) {
+  Case reference = test_case;
+  reference.name = test_case.name + " on one process";
+  reference.world_size = 1;
+  auto* parallelism = reference.recipe.mutable_parallelism();
+  *parallelism = parallel::DefaultRecipe().parallelism();
+  parallelism->set_data_parallel_shard_degree(1);
+  parallelism->set_disable_loss_parallel(true);
+  auto* training = reference.recipe.mutable_training();
+  training->set_local_batch_size(training->global_batch_size());
+  training->set_mixed_precision_param(v1::FLOAT32);
+  training->clear_initial_loss_scale();
+  training->clear_loss_scale_growth_interval();
+  *reference.recipe.mutable_activation_checkpoint() = parallel::DefaultRecipe().activation_checkpoint();
+  return reference;
 }
 
 }  // namespace legoai::integration
