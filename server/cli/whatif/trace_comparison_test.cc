@@ -204,7 +204,7 @@ TEST_F(ReadStepTraceTest, HasSlicesToTheNanosecond) {
   EXPECT_EQ(slice.module, "a.b");
   EXPECT_EQ(slice.begin_ns, 1234);
   EXPECT_EQ(slice.end_ns, 3235);
-  EXPECT_EQ(file->stages.at(1).peak_bytes, (std::map<std::string, int64_t>{{"memory", 7}, {"memory: input", 5}}));
+  EXPECT_EQ(file.stages.at(1).peak_bytes, (std::map<std::string, int64_t>{{"memory", 7}, {"memory: input", 5}}));
 }
 
 TEST_F(ReadStepTraceTest, RefusesWhatIsNoTraceByName) {
