@@ -59,7 +59,7 @@ constexpr std::string_view kFree[] = {
     "model.name", "model.tokenizer_path", "model.initial_load_path", "training.dataset_path", "training.local_batch_size",
 };
 constexpr std::string_view kFreeSections[] = {"job",     "parallelism", "activation_checkpoint", "checkpoint", "comm",
-                                              "metrics", "validation"};
+                                              "metrics", "validation", "compile"};
 
 template <size_t N>
 bool Holds(const std::string_view (&list)[N], std::string_view key) {
