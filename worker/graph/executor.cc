@@ -17,6 +17,7 @@
 #include "proto/status.h"
 #include "worker/comm/cpu_tensors.h"
 #include "worker/comm/runtime.h"
+#include "worker/comm/status_error.h"
 #include "worker/comm/step_timeline.h"
 #include "worker/graph/ivalue_constant.h"
 
@@ -70,17 +71,13 @@ absl::StatusOr<c10::OperatorHandle> FindOperator(const std::string& full_name) {
   return *op;
 }
 
-// Runs `f`, turning exceptions into a Status.
+// Runs `f`, turning exceptions into a Status: of a failed communication its own, by which the rank that is to blame is found.
 template <class F>
 absl::Status Guarded(F f) {
-  try {
+  return comm::CatchStatus([&] {
     f();
     return absl::OkStatus();
-  } catch (const c10::Error& error) {
-    return absl::InternalError(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
+  });
 }
 
 // The phases of a run in the timeline that listens; what is of none is left out.
