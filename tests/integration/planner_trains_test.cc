@@ -35,7 +35,7 @@ v1::Cluster ClusterOf(int64_t ranks) {
   cluster.mutable_device()->set_memory_bytes(int64_t{8} << 30);
   cluster.mutable_device()->set_reserve_bytes(0);
   cluster.mutable_device()->clear_peak_flops();
-  for (const v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16}) {
+  for (const v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16, v1::FLOAT16}) {
     v1::PeakFlops* const peak = cluster.mutable_device()->add_peak_flops();
     peak->set_dtype(dtype);
     peak->set_flops_per_second(1e11);
@@ -137,7 +137,7 @@ bool Holds(const v1::PlanRequest& request, const Layout& layout) {
 // The base without what the planner decides.
 v1::Recipe Opened(v1::Recipe base) {
   base.mutable_training()->clear_local_batch_size();
-  base.mutable_training()->clear_mixed_precision_param();
+  if (base.training().mixed_precision_param() != v1::FLOAT16) base.mutable_training()->clear_mixed_precision_param();
   v1::Parallelism* const p = base.mutable_parallelism();
   p->clear_data_parallel_replicate_degree();
   p->clear_data_parallel_shard_degree();
@@ -152,8 +152,8 @@ v1::Recipe Opened(v1::Recipe base) {
 }
 
 // Everything that trains is in the space of a base that says it, and in that of one that leaves open what the planner decides.
-// Not opened are two keys of which only some values are tried unless the base has others: context_parallel_degree, where ranks
-// would have short parts of a sequence, and the k of selective_ac_option.
+// Not opened are keys of which only some values are tried unless the base has others: context_parallel_degree, where ranks would
+// have short parts of a sequence, the k of selective_ac_option, and float16, which people ask for.
 TEST(RecipesThatTrain, AreInThePlannersSpace) {
   for (const Case& drawn : DrawLegalCases(FirstSeed(), kRecipes)) {
     SCOPED_TRACE(testing::Message() << drawn.name << ": " << drawn.world_size << " ranks, " << drawn.model.ShortDebugString()
