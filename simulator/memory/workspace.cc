@@ -65,6 +65,18 @@ int64_t CpuMatmul(const InstructionView& op, const WorkspaceContext& context) {
   return OneDnnBlocks(a->sizes[rank - 2], b->sizes.back(), a->sizes[rank - 1], a->strides[rank - 1] != 1);
 }
 
+// What backward copies of the output's gradient [batch, heads, seq, head_dim], whose tokens must lie one after another with all
+// heads of each: a part of a longer sequence does not (PyTorch 2.11, ATen/native/cpu/FlashAttentionKernel.cpp).
+int64_t CpuFlashGradientCopy(const Geometry& gradient) {
+  int64_t dense = 1;
+  for (const int dim : {3, 1, 2, 0}) {
+    if (gradient.sizes[dim] == 1) continue;
+    if (gradient.strides[dim] != dense) return graph::Elements(gradient) * graph::ElementBytes(gradient.dtype);
+    dense *= gradient.sizes[dim];
+  }
+  return 0;
+}
+
 // Backward, per thread: probabilities and their gradients, and the row sums; for 16-bit inputs both blocks again in their type,
 // and what oneDNN takes for the larger of two products: of transposed probabilities with the output's gradient, and of the
 // gradients of scores with keys.
@@ -125,7 +137,8 @@ int64_t CpuAttentionBackward(const InstructionView& op, int first, const Workspa
   const Geometry *q = Input(op, first), *k = Input(op, first + 1);
   if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
   const int64_t window = AttentionWindow(op, first);
-  return window > 0 ? CpuWindowBackward(*q, *k, window, context) : CpuFlashBackward(*q, q->sizes[2], k->sizes[2], context);
+  if (window > 0) return CpuWindowBackward(*q, *k, window, context);
+  return CpuFlashGradientCopy(*Input(op, first - 1)) + CpuFlashBackward(*q, q->sizes[2], k->sizes[2], context);
 }
 
 // Attention on CUDA is what worker/model/attention_kernels.cc calls: FlashAttention-2 takes 16-bit types alone (PyTorch 2.11,

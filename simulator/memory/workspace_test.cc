@@ -111,6 +111,24 @@ TEST_F(WorkspaceTest, Attention) {
   }
 }
 
+// As of the second half of a rank's tokens when a ring passes keys on: its gradient is part of a longer one.
+TEST_F(WorkspaceTest, AttentionOfAPartOfASequence) {
+  for (auto dtype : Types()) {
+    for (int64_t batch : {1, 2}) {
+      SCOPED_TRACE(testing::Message() << toString(dtype) << " batch " << batch);
+      auto whole = [&](int64_t heads) { return at::zeros({batch, 128, heads, 32}, at::TensorOptions().dtype(dtype)); };
+      Tensor q = whole(4).transpose(1, 2).narrow(2, 64, 64), k = whole(2).transpose(1, 2);
+      auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, k, 0.0, false, std::nullopt, 0.1);
+      Tensor o = out, l = lse, gradient = q;
+      Check("lego::attention_backward", {gradient, q, k, k, o, l, false, 0.1}, [&]() -> std::vector<Tensor> {
+        auto [a, b, c] =
+            at::_scaled_dot_product_flash_attention_for_cpu_backward(gradient, q, k, k, o, l, 0.0, false, std::nullopt, 0.1);
+        return {a, b, c};
+      });
+    }
+  }
+}
+
 std::vector<Tensor> CallWindow(const char* name, std::vector<c10::IValue> stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name, "window").callBoxed(stack);
   std::vector<Tensor> results;
@@ -176,10 +194,10 @@ TEST_F(WorkspaceTest, BlocksOfProductsAreThoseOfOneDnn) {
   };
   EXPECT_EQ(bytes("aten::mm", true), 16 * 16 * 4 + 32 * 64 * 2 + 1024);
   EXPECT_EQ(bytes("aten::mm", false), 0);
-  // 32 rows of scores of 64 keys for each of two threads: probabilities and gradients in fp32 and in bfloat16, and row sums. The
-  // product is [64, 32] x [32, 32], its left operand transposed.
+  // 32 rows of scores of 64 keys for each of two threads: probabilities and gradients in fp32 and in bfloat16, and row sums; and a
+  // copy of the output's gradient, whose heads lie apart. The product is [64, 32] x [32, 32], its left operand transposed.
   constexpr int64_t kRows = 32, kKeys = 64;
-  const int64_t own = 2 * ((2 * kRows * kKeys + kRows) * 4 + 2 * kRows * kKeys * 2);
+  const int64_t own = 4 * 64 * 32 * 2 + 2 * ((2 * kRows * kKeys + kRows) * 4 + 2 * kRows * kKeys * 2);
   EXPECT_EQ(bytes("lego::attention_backward", false), own);
   EXPECT_EQ(bytes("lego::attention_backward", true), own + 2 * (64 * 32 * 4 + 32 * 64 * 2 + 1024 + 64 * 32 * 2 + 128));
 }
