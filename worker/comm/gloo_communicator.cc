@@ -9,7 +9,7 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/types.h>
-#include <sys/resource.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -249,16 +249,16 @@ struct Rendezvous {
   std::shared_ptr<gloo::transport::Device> device;
 };
 
-// A device whose event loop gives way to the rank's other threads. At the same priority, where a rank has one core, the loop
-// comes in between while the caller holds a pair's lock, and spins on it until the scheduler's tick: milliseconds for
-// many a small collective (docs/architecture.md). Much less priority would starve it on a machine with other work. The loop has
-// the niceness of the thread that makes it, which a process without privileges cannot take back: so a thread that ends.
+// A device whose event loop never takes a core from the rank's other threads when it wakes: it runs when they wait, or at the
+// scheduler's tick. Otherwise, where a rank has one core, a message that arrives while the caller sends wakes the loop, which finds
+// the pair's lock held and spins on it until that tick: milliseconds for many a small collective (docs/architecture.md). A lower
+// priority does not keep it from that; the policy for batches does (sched(7)), which a thread takes from the one that makes it.
 std::shared_ptr<gloo::transport::Device> CreateYieldingDevice(const gloo::transport::tcp::attr& attributes) {
-  constexpr int kNice = 5;
   std::shared_ptr<gloo::transport::Device> device;
   std::exception_ptr failure;
   std::thread maker([&] {
-    setpriority(PRIO_PROCESS, gettid(), getpriority(PRIO_PROCESS, 0) + kNice);
+    sched_param parameters{};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);  // if it is refused the loop is as good as before
     try {
       device = gloo::transport::tcp::CreateDevice(attributes);
     } catch (...) {
