@@ -60,13 +60,32 @@ TEST(Plan, ConstraintsBindAndWrongOnesAreErrors) {
   }
 }
 
-TEST(Plan, AResumedJobKeepsBatchSequenceAndPrecision) {
-  ArithmeticEstimator estimator;
+// A request to go on with a job of the default recipe.
+v1::PlanRequest Resumed() {
   v1::PlanRequest request = Request();
   *request.mutable_resume_from() = parallel::DefaultRecipe();
+  request.mutable_resume_from()->mutable_training()->set_global_batch_size(16);
+  request.mutable_resume_from()->mutable_training()->set_seq_len(2048);
+  return request;
+}
+
+// The best recipe of `request`, which may not be planned with another value, `changed`, of what the old job says.
+v1::Recipe BestThatKeeps(v1::PlanRequest request, const std::string& changed) {
+  ArithmeticEstimator estimator;
+  const auto result = Plan(request, estimator);
+  EXPECT_TRUE(result.ok()) << result.status();
+  request.add_constraints(changed);
+  const absl::Status status = Plan(request, estimator).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  const auto violation = GetFieldViolation(status);
+  EXPECT_TRUE(violation.has_value() && violation->field() == "--constraint") << status;
+  return result.ok() ? result->ranked(0).recipe() : v1::Recipe();
+}
+
+TEST(Plan, AResumedJobKeepsBatchSequenceAndPrecision) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Resumed();
   auto* old = request.mutable_resume_from()->mutable_training();
-  old->set_global_batch_size(16);
-  old->set_seq_len(2048);
   old->set_mixed_precision_param(v1::FLOAT32);
   ASSERT_OK_AND_ASSIGN(auto result, Plan(request, estimator));
   ASSERT_GT(result.ranked_size(), 0);
@@ -76,37 +95,16 @@ TEST(Plan, AResumedJobKeepsBatchSequenceAndPrecision) {
 }
 
 TEST(Plan, AResumedJobKeepsItsOptimizer) {
-  ArithmeticEstimator estimator;
-  v1::PlanRequest request = Request();
-  *request.mutable_resume_from() = parallel::DefaultRecipe();
-  request.mutable_resume_from()->mutable_training()->set_global_batch_size(16);
-  request.mutable_resume_from()->mutable_training()->set_seq_len(2048);
+  v1::PlanRequest request = Resumed();
   request.mutable_resume_from()->mutable_optimizer()->set_lr(0.25);
   request.add_constraints("optimizer.lr=0.25");
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->ranked(0).recipe().optimizer().lr(), 0.25);
-  request.add_constraints("optimizer.lr=0.5");
-  result = Plan(request, estimator);
-  ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(GetFieldViolation(result.status())->field(), "--constraint");
+  EXPECT_EQ(BestThatKeeps(request, "optimizer.lr=0.5").optimizer().lr(), 0.25);
 }
 
 TEST(Plan, AResumedJobKeepsWhatItsParametersAreHeldIn) {
-  ArithmeticEstimator estimator;
-  v1::PlanRequest request = Request();
-  *request.mutable_resume_from() = parallel::DefaultRecipe();
-  v1::Training& old = *request.mutable_resume_from()->mutable_training();
-  old.set_global_batch_size(16);
-  old.set_seq_len(2048);
-  old.set_dtype(v1::BFLOAT16);
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->ranked(0).recipe().training().dtype(), v1::BFLOAT16);
-  request.add_constraints("training.dtype=float32");
-  result = Plan(request, estimator);
-  ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(GetFieldViolation(result.status())->field(), "--constraint");
+  v1::PlanRequest request = Resumed();
+  request.mutable_resume_from()->mutable_training()->set_dtype(v1::BFLOAT16);
+  EXPECT_EQ(BestThatKeeps(request, "training.dtype=float32").training().dtype(), v1::BFLOAT16);
 }
 
 TEST(Plan, RanksToTraceForbidNoLayout) {

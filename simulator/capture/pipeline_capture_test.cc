@@ -81,7 +81,8 @@ Capture CaptureOf(const Case& c, bool real) {
        parallel::MakeSchedule(c.schedule, c.pp, c.pp, kMicrobatches).value(),
        kMicrobatches,
        {kRows, parallel::testing::kSequence / c.tp, config.hidden_size()},
-       c.dtype},
+       c.dtype,
+       {}},
       {});
   recorder.SetRecording(true);
   const Tensor loss = runner.Run(inputs);

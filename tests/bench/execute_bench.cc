@@ -223,8 +223,8 @@ void RunAll(Rows& rows, const std::string& part) {
     const auto faster = std::count_if(ratios.begin(), ratios.end(), [](double ratio) { return ratio <= 1; });
     const double median = Median(ratios), worst = *std::max_element(ratios.begin(), ratios.end());
     rows.Summarize(
-        absl::StrFormat(R"("%s": {"recipes": %d, "median": %.3f, "worst": %.3f, "at_most_1": %d, "median_of_host": %.3f})", models,
-                        ratios.size(), median, worst, faster, Median(host)),
+        absl::StrFormat(R"("%s": {"recipes": %d, "median": %.3f, "worst": %.3f, "at_most_1": %d, "median_of_host": %.3f})",
+                        models, ratios.size(), median, worst, faster, Median(host)),
         absl::StrFormat("graph of eager: median %.2f, worst %.2f, at most 1.0 in %d of %d; host: median %.2f\n", median, worst,
                         faster, ratios.size(), Median(host)));
   }

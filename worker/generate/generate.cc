@@ -110,7 +110,8 @@ int64_t CachedModel::length() const { return model_->context().first_position; }
 at::Tensor CachedModel::Feed(std::span<const int64_t> tokens) {
   c10::NoGradGuard no_grad;
   const auto count = static_cast<int64_t>(tokens.size());
-  TORCH_CHECK(length() + count <= capacity_, "a cache for ", capacity_, " tokens has ", length(), " and was fed ", count, " more");
+  TORCH_CHECK(length() + count <= capacity_, "a cache for ", capacity_, " tokens has ", length(), " and was fed ", count,
+              " more");
   at::Tensor hidden = at::empty({1, count}, at::TensorOptions().dtype(at::kLong));
   std::copy(tokens.begin(), tokens.end(), hidden.mutable_data_ptr<int64_t>());
   for (model::Layer& layer : model_->layers()) {

@@ -105,7 +105,8 @@ TEST_P(CachedModelTest, GreedyTokensAreThoseOfRecomputation) {
 }
 
 TEST_P(CachedModelTest, OfASlidingWindowTheCacheHasItsTokensAlone) {
-  const int64_t of_one = CacheBytes(config_, 1, 4), window = config_.sliding_window(), context = config_.max_position_embeddings();
+  const int64_t of_one = CacheBytes(config_, 1, 4), window = config_.sliding_window();
+  const int64_t context = config_.max_position_embeddings();
   EXPECT_EQ(of_one, 2 * config_.num_hidden_layers() * config_.num_key_value_heads() * config_.head_dim() * 4);
   EXPECT_EQ(CacheBytes(config_, 3, 4), 3 * of_one);
   EXPECT_EQ(CacheBytes(config_, context, 4), (window > 0 ? window : context) * of_one);

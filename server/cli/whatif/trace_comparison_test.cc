@@ -32,7 +32,7 @@ TraceSlice Collective(const char* stream, int64_t begin, int64_t end, int64_t ra
 StepTraceFile File(const char* made_by, const char* seconds, std::vector<TraceSlice> slices) {
   StepTraceFile file;
   file.about = {{"model", "tiny"}, {"ranks", "2"}, {"made_by", made_by}, {"step_time_seconds", seconds}};
-  file.stages[0] = {0, std::move(slices)};
+  file.stages[0] = {.slices = std::move(slices)};
   return file;
 }
 

@@ -57,7 +57,7 @@ struct Stage {
     inputs = {testing::Tokens(rows, config.vocab_size(), 1), testing::Tokens(rows, config.vocab_size(), 2), at::arange(rows),
               at::zeros({2}, at::kLong)};
     loss = train::MakeCrossEntropy(1.0 / (rows * kSequence));
-    StageOptions options{rank, schedule, c.microbatches, {kRows, kSequence, config.hidden_size()}, c.dtype};
+    StageOptions options{rank, schedule, c.microbatches, {kRows, kSequence, config.hidden_size()}, c.dtype, {}};
     runner = std::make_unique<StageRunner>(model.get(), loss, options, std::move(hooks));
   }
   v1::Model config;
@@ -247,7 +247,7 @@ TEST(PipelineHooks, SayWhichChunkRunsAndEndEachOfThem) {
 TEST(PipelineErrors, UnsoundSchedulesAreRefused) {
   RunRanks({.pp = 1}, [](int64_t rank, comm::Runtime&) {
     Stage stage({1, 2, v1::ONE_F_ONE_B}, rank);
-    StageOptions options{rank, MakeSchedule(v1::ONE_F_ONE_B, 1, 1, 2).value(), 2, {kRows, kSequence, 16}, at::kFloat};
+    StageOptions options{rank, MakeSchedule(v1::ONE_F_ONE_B, 1, 1, 2).value(), 2, {kRows, kSequence, 16}, at::kFloat, {}};
     options.schedule.ranks[0].pop_back();
     EXPECT_THROW(StageRunner(stage.model.get(), stage.loss, options, {}), c10::Error);
     options.schedule = MakeSchedule(v1::ZBV_ZERO_BUBBLE, 2, 4, 2).value();

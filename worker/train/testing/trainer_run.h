@@ -46,6 +46,17 @@ class TrainerRun : public launch::testing::TinyRun {
     recipe().mutable_job()->set_dump_folder(folder() + "/" + name);
     return TinyRun::Train();
   }
+  // "pieces" of two ranks: stopped when step `stop_at` is done, then on to its end from the checkpoint that left.
+  absl::StatusOr<launch::TrainOutcome> TrainInPieces(int64_t stop_at) {
+    stop_at_ = stop_at;
+    const auto first = Train("pieces", 2);
+    stop_at_ = -1;
+    if (!first.ok()) return first.status();
+    EXPECT_EQ(first->cause, v1::Exit::STOPPED);
+    auto second = Train("pieces", 2);
+    if (second.ok()) EXPECT_EQ(second->resumed_from, first->step);
+    return second;
+  }
   // When the first step of at least this number is reported.
   void SignalRank1(int signal_number, int64_t step) {
     callbacks_.metrics = [this, signal_number, step, sent = false](const v1::StepMetrics& metrics) mutable {
