@@ -3,10 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
-#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/comm/cpu_tensors.h"
@@ -45,15 +45,18 @@ void ExpectSame(const train::TrainStep::Result& a, const train::TrainStep::Resul
   EXPECT_TRUE(SameBits(a.grad_norm, b.grad_norm)) << "gradient norm of step " << step;
 }
 
-// What a step says of where its time went, but for the times.
-std::map<std::pair<std::string, std::string>, int64_t> Collectives(const train::StepBreakdown& breakdown) {
-  std::map<std::pair<std::string, std::string>, int64_t> counts;
-  for (const auto& [name, sum] : breakdown.collectives) counts[name] = sum.count;
-  return counts;
+// What a flight recorder is told of a step, in its order: what each call is, of which group, on which stream.
+std::vector<std::string> Calls(const comm::StepTimes& times) {
+  std::vector<std::string> calls;
+  for (const auto& call : times.calls) {
+    calls.push_back(absl::StrCat(call.kind, " of group ", call.group, " on stream ", call.stream));
+  }
+  return calls;
 }
 
 struct Measured {
   train::TrainStep::Result result;
+  std::vector<std::string> calls;
   train::StepBreakdown breakdown;
   int64_t peak_bytes = 0;  // above what was there before
 };
@@ -66,13 +69,15 @@ Measured Measure(comm::Runtime& runtime, Run run) {
   timeline.Begin();
   Measured measured;
   measured.result = Must(run());
-  measured.breakdown = train::BreakdownOf(Must(timeline.End()), runtime.groups());
+  const comm::StepTimes times = Must(timeline.End());
+  measured.calls = Calls(times);
+  measured.breakdown = train::BreakdownOf(times, runtime.groups());
   measured.peak_bytes = comm::CpuPeakBytes() - before;
   return measured;
 }
 
 void ExpectSameAccount(const Measured& eager, const Measured& compiled) {
-  EXPECT_EQ(Collectives(compiled.breakdown), Collectives(eager.breakdown));
+  EXPECT_EQ(compiled.calls, eager.calls);
   EXPECT_EQ(compiled.breakdown.forward_ns > 0, eager.breakdown.forward_ns > 0);
   EXPECT_EQ(compiled.breakdown.backward_ns > 0, eager.breakdown.backward_ns > 0);
   EXPECT_GT(compiled.breakdown.optimizer_ns, 0);
