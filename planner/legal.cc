@@ -276,7 +276,9 @@ int64_t LeastStateBytes(const v1::PlanRequest& request) {
   };
   const bool open = request.has_resume_from();
   const v1::OptimizerSection& optimizer = request.base().optimizer();
-  const int64_t bytes = open || constrained("training.dtype") || request.base().training().dtype() == v1::BFLOAT16 ? 2 : 4;
+  const bool masters = optimizer.master_weights() && !constrained("optimizer.");
+  const bool narrow = request.base().training().dtype() == v1::BFLOAT16 || request.base().training().dtype() == v1::FLOAT16;
+  const int64_t bytes = open || constrained("training.dtype") || (narrow && !masters) ? 2 : 4;
   if (open || constrained("optimizer.") || optimizer.name() == "SGD") return bytes;
   return optimizer.name() == "Muon" ? 2 * bytes : 3 * bytes;
 }

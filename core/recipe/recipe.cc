@@ -109,24 +109,38 @@ void CheckLossScale(const v1::Training& t, Checker* check) {
     check->Fail("training.loss_scale_growth_interval", absl::StrCat(t.loss_scale_growth_interval()), kOfFloat16);
   }
   if (scales && t.dtype() == v1::BFLOAT16) {
-    check->Fail("training.dtype", "bfloat16", "cannot go with mixed_precision_param = \"float16\": use \"float32\"");
+    check->Fail("training.dtype", "bfloat16",
+                "cannot go with mixed_precision_param = \"float16\": use \"float32\", or \"float16\" with "
+                "optimizer.master_weights = true");
+  }
+}
+
+// Who keeps what an update of 16 bits would lose.
+void CheckMasters(const v1::Training& t, const v1::OptimizerSection& o, Checker* check) {
+  if (t.dtype() == v1::FLOAT16 && !o.master_weights()) {
+    check->Fail("training.dtype", "float16",
+                "would lose small updates: use \"bfloat16\", \"float32\", or optimizer.master_weights = true with it");
+  } else if (t.dtype() == v1::FLOAT16 && t.mixed_precision_param() != v1::FLOAT16) {
+    check->Fail("training.dtype", "float16", "needs mixed_precision_param = \"float16\", whose loss is scaled: use \"bfloat16\"");
+  }
+  if (o.stochastic_rounding() && t.dtype() != v1::BFLOAT16) {
+    check->Fail("optimizer.stochastic_rounding", "true", "needs training.dtype = \"bfloat16\": nothing is rounded in float32");
+  }
+  if (!o.master_weights()) return;
+  if (t.dtype() == v1::FLOAT32) {
+    check->Fail("optimizer.master_weights", "true",
+                "needs training.dtype = \"bfloat16\", or \"float16\": parameters in float32 are masters themselves");
+  }
+  if (o.stochastic_rounding()) {
+    check->Fail("optimizer.stochastic_rounding", "true",
+                "cannot go with optimizer.master_weights = true: masters in float32 lose no update. Remove one of the two");
   }
 }
 
 // In what numbers are held, computed and summed.
 void CheckPrecision(const v1::Training& t, const v1::OptimizerSection& o, Checker* check) {
-  if (t.dtype() == v1::FLOAT16) {
-    check->Fail("training.dtype", "float16", "would lose small updates: use \"bfloat16\", or \"float32\"");
-  }
-  check->OneOf("training.dtype", EnumText(t.dtype()), {"float32", "bfloat16"});
-  if (o.stochastic_rounding() && t.dtype() != v1::BFLOAT16) {
-    check->Fail("optimizer.stochastic_rounding", "true", "needs training.dtype = \"bfloat16\": nothing is rounded in float32");
-  }
-  if (o.master_weights()) {
-    check->Fail("optimizer.master_weights", "true",
-                "remove it: training.dtype = \"float32\" holds masters in float32, and mixed_precision_param = \"bfloat16\" the "
-                "parameters beside them; parallelism.zero_stage = 1 keeps both from step to step");
-  }
+  check->OneOf("training.dtype", EnumText(t.dtype()), {"float32", "bfloat16", "float16"});
+  CheckMasters(t, o, check);
   check->OneOf("training.mixed_precision_param", EnumText(t.mixed_precision_param()), {"float32", "bfloat16", "float16"});
   CheckLossScale(t, check);
   if (t.mixed_precision_reduce() == v1::BFLOAT16) {

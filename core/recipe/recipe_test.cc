@@ -95,16 +95,29 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
   EXPECT_EQ(Refusal("[training]\ninitial_loss_scale = 1024"),
             "training.initial_loss_scale|1024.0|is a key of mixed_precision_param = \"float16\": remove it");
   EXPECT_EQ(Refusal("[training]\nmixed_precision_param = \"float16\"\ndtype = \"bfloat16\""),
-            "training.dtype|bfloat16|cannot go with mixed_precision_param = \"float16\": use \"float32\"");
+            "training.dtype|bfloat16|cannot go with mixed_precision_param = \"float16\": use \"float32\", or \"float16\" "
+            "with optimizer.master_weights = true");
   EXPECT_EQ(Refusal("[training]\ndtype = \"float16\""),
-            "training.dtype|float16|would lose small updates: use \"bfloat16\", or \"float32\"");
+            "training.dtype|float16|would lose small updates: use \"bfloat16\", \"float32\", or optimizer.master_weights = true "
+            "with it");
   EXPECT_EQ(Refusal("[optimizer]\nstochastic_rounding = true"),
             "optimizer.stochastic_rounding|true|needs training.dtype = \"bfloat16\": nothing is rounded in float32");
   EXPECT_EQ(Refusal("[training]\ndtype = \"bfloat16\"\n[optimizer]\nstochastic_rounding = true"), "accepted");
-  EXPECT_EQ(Refusal("[training]\ndtype = \"bfloat16\"\n[optimizer]\nmaster_weights = true"),
-            "optimizer.master_weights|true|remove it: training.dtype = \"float32\" holds masters in float32, and "
-            "mixed_precision_param = \"bfloat16\" the parameters beside them; parallelism.zero_stage = 1 keeps both from step to "
-            "step");
+}
+
+TEST(CheckRecipe, MastersGoWithParametersOf16Bits) {
+  const std::string masters = "[optimizer]\nmaster_weights = true\n";
+  EXPECT_EQ(Refusal("[training]\ndtype = \"bfloat16\"\n" + masters), "accepted");
+  EXPECT_EQ(Refusal("[training]\ndtype = \"bfloat16\"\nmixed_precision_param = \"float32\"\n" + masters), "accepted");
+  EXPECT_EQ(Refusal("[training]\ndtype = \"float16\"\nmixed_precision_param = \"float16\"\n" + masters), "accepted");
+  EXPECT_EQ(Refusal("[training]\ndtype = \"float16\"\n" + masters),
+            "training.dtype|float16|needs mixed_precision_param = \"float16\", whose loss is scaled: use \"bfloat16\"");
+  EXPECT_EQ(Refusal(masters),
+            "optimizer.master_weights|true|needs training.dtype = \"bfloat16\", or \"float16\": parameters in float32 are "
+            "masters themselves");
+  EXPECT_EQ(Refusal("[training]\ndtype = \"bfloat16\"\n" + masters + "stochastic_rounding = true"),
+            "optimizer.stochastic_rounding|true|cannot go with optimizer.master_weights = true: masters in float32 lose no "
+            "update. Remove one of the two");
 }
 
 TEST(RecomputedBlocks, AreEveryKthOfTheModel) {

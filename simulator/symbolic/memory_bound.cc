@@ -12,10 +12,10 @@ int64_t LossTemporaries(const StageSizes& s) {
   return s.tokens * s.vocab * (s.vocab_is_split ? s.param_bytes : 8);
 }
 
-// Values that are apart from the masters and come for a step: those that are there while the stage's last forward ends, and what
-// groups of ranks keep of the others until their backward.
+// Values that are apart from the parameters as they are held, and come for a step: those that are there while the stage's last
+// forward ends, and what groups of ranks keep of the others until their backward.
 int64_t GatheredValues(const StageSizes& s, const parallel::ResolvedRecipe& resolved) {
-  bool apart = resolved.shards_parameters() || s.param_bytes != s.master_bytes;
+  bool apart = resolved.shards_parameters() || s.param_bytes != s.held_bytes;
   if (!apart || resolved.parameters_stay_whole()) return 0;
   if (!resolved.reshard_after_forward()) return s.param_bytes * s.total().gathered;
   const int64_t of_head = s.has_head ? s.param_bytes * s.head.gathered : 0;
@@ -40,8 +40,8 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) 
   const UnitElements total = s.total();
   const int64_t rows = resolved.accumulation() * resolved.local_batch();
   MemoryBound bound;
-  bound.always_bytes =
-      s.master_bytes * total.held + s.optimizer_state_bytes + rows * (16 * resolved.seq_len() / resolved.mesh().cp + 8);
+  bound.always_bytes = s.held_bytes * total.held + s.master_bytes + s.optimizer_state_bytes +
+                       rows * (16 * resolved.seq_len() / resolved.mesh().cp + 8);
   if (resolved.parameters_stay_whole()) bound.always_bytes += s.param_bytes * total.gathered;
   bound.activation_bytes = Saved(s, s.in_flight, s.heads_in_flight) + LossTemporaries(s);
   const int64_t values = GatheredValues(s, resolved);

@@ -1,6 +1,6 @@
 // A lower bound of the peak of requested bytes (`peak_requested_bytes` of lego simulate) of one pipeline stage, in closed form:
 // what is above the device's memory need not be captured. It counts only what must live at the same moment:
-// - always: masters of this rank's shard and what the optimizer keeps of them, the batch;
+// - always: parameters of this rank's shard and what the optimizer keeps of them, the batch;
 // - at the update: the shard's fp32 gradients;
 // - when the last microbatch that is in flight has gone forward: what its blocks and those of the other microbatches saved (all
 //   of it, or the inputs of blocks with checkpointing), gathered values that are not resharded or what a smaller group keeps of

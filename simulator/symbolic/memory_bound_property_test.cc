@@ -108,7 +108,9 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   if (optimizer == 1 && random.Pick({0, 1}) == 1) recipe.mutable_optimizer()->set_momentum(0.9);
   if (random.Pick({0, 0, 1}) == 1) {
     training->set_dtype(v1::BFLOAT16);
-    recipe.mutable_optimizer()->set_stochastic_rounding(random.Pick({0, 1}) == 1);
+    const int64_t rounding = random.Pick({0, 1, 2});
+    recipe.mutable_optimizer()->set_stochastic_rounding(rounding == 1);
+    recipe.mutable_optimizer()->set_master_weights(rounding == 2);
   }
   return recipe;
 }

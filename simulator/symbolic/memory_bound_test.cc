@@ -96,6 +96,22 @@ TEST(MemoryBoundTest, HeldInBf16ByHand) {
   EXPECT_GE(job.Bound().peak_requested_bytes, 6 * parameters);
 }
 
+// Two bytes beside the twelve of a master and AdamW's moments; the values that bf16 computes with are these two.
+TEST(MemoryBoundTest, MastersBesideParametersByHand) {
+  Job job("llama3-1b");
+  const int64_t parameters = model::ParameterCount(job.model), rest = 16 * 2048 + 8;
+  const MemoryBound mixed = job.Bound();
+  job.recipe.mutable_training()->set_dtype(v1::BFLOAT16);
+  job.recipe.mutable_optimizer()->set_master_weights(true);
+  EXPECT_EQ(job.Bound().always_bytes, 14 * parameters + rest);
+  EXPECT_EQ(job.Bound().activation_bytes, mixed.activation_bytes);
+  job.recipe.mutable_optimizer()->set_name("SGD");
+  EXPECT_EQ(job.Bound().always_bytes, 6 * parameters + rest);
+  job.recipe.mutable_training()->set_dtype(v1::FLOAT16);
+  job.recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT16);
+  EXPECT_EQ(job.Bound().always_bytes, 6 * parameters + rest);
+}
+
 TEST(MemoryBoundTest, TechniquesLowerIt) {
   Job job("llama3-8b");
   job.world = 8;

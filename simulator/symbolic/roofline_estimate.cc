@@ -227,10 +227,15 @@ class StageEstimate {
     return scatter + Collective(LinkUse::kReplicate, 1, Effect::kAllReduce, replicated, replicate_);
   }
 
-  // Masters, gradients and state are read, masters and state are written; Muon's matrices travel there and back.
+  // Masters, gradients and state are read, masters and state are written, and parameters beside masters from these; Muon's
+  // matrices travel there and back.
   double Optimizer() {
-    const int64_t held = s_.total().held, changed = s_.master_bytes * held + s_.optimizer_state_bytes;
+    const int64_t held = s_.total().held, parameters = s_.held_bytes * held;
+    const int64_t changed = (s_.master_bytes > 0 ? s_.master_bytes : parameters) + s_.optimizer_state_bytes;
     double seconds = Seconds({OpClass::kOptimizer, v1::FLOAT32, 0, changed + 4 * held, changed});
+    if (s_.master_bytes > 0) {
+      seconds += Seconds({OpClass::kCopy, resolved_.recipe().training().dtype(), 0, s_.master_bytes, parameters});
+    }
     if (s_.orthogonalize_flops == 0) return seconds;
     const double bytes = 2 * static_cast<double>(s_.blocks * s_.block.matrices);
     seconds += Seconds({OpClass::kMatmul, v1::BFLOAT16, s_.orthogonalize_flops, 0, 0});

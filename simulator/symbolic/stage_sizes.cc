@@ -243,11 +243,11 @@ void SetFlight(const ResolvedRecipe& resolved, int64_t stage, StageSizes* s) {
   }
 }
 
-// Of what the optimizer keeps (worker/train/optimizer.cc, muon.cc).
+// Of what the optimizer keeps besides masters (worker/train/optimizer.cc, muon.cc).
 int64_t OptimizerStateBytes(const v1::OptimizerSection& section, const StageSizes& s) {
-  const int64_t once = s.master_bytes * s.total().held;
+  const int64_t element = section.master_weights() ? 4 : s.held_bytes, once = element * s.total().held;
   if (section.name() == "SGD") return parallel::MomentumOf(section) > 0 ? once : 0;
-  return section.name() == "Muon" ? 2 * once - s.master_bytes * s.blocks * s.block.matrices : 2 * once;
+  return section.name() == "Muon" ? 2 * once - element * s.blocks * s.block.matrices : 2 * once;
 }
 
 int64_t BytesOf(v1::DType dtype) { return dtype == v1::BFLOAT16 || dtype == v1::FLOAT16 ? 2 : 4; }
@@ -291,7 +291,8 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.head = Head(model, resolved.placement().RankOfLast() != 0, unit);
   const v1::Training& training = resolved.recipe().training();
   const v1::OptimizerSection& optimizer = resolved.recipe().optimizer();
-  s.master_bytes = BytesOf(training.dtype());
+  s.held_bytes = BytesOf(training.dtype());
+  s.master_bytes = optimizer.master_weights() ? 4 * s.total().held : 0;
   s.optimizer_state_bytes = OptimizerStateBytes(optimizer, s);
   if (optimizer.name() == "Muon") {
     const bool first = mesh.IndexOf(Dim::kTp, rank) == 0 && mesh.IndexOf(Dim::kDpShardCp, rank) == 0;

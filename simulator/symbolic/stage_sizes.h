@@ -34,10 +34,11 @@ struct StageSizes {
   int64_t tokens = 0;        // of a microbatch, those that context parallelism leaves this rank
   int64_t local_tokens = 0;  // of these, where sequence parallelism splits them
   int64_t input_tokens = 0;  // those of either that column-parallel products keep of their input
-  int64_t optimizer_state_bytes = 0;  // of this rank's shard
+  int64_t master_bytes = 0;           // of this rank's shard: masters in fp32 that are kept beside the parameters
+  int64_t optimizer_state_bytes = 0;  // of this rank's shard, besides
   double orthogonalize_flops = 0;     // of this rank in a step, of Muon
   int64_t orthogonalize_bytes = 0;    // at least, while the first rank orthogonalizes a matrix
-  int64_t master_bytes = 4;  // of an element of what the optimizer updates, and of its state
+  int64_t held_bytes = 4;    // of an element of parameters from step to step
   int64_t param_bytes = 4;   // of an element of values and activations
   int64_t reduce_bytes = 4;
   int64_t vocab = 0;  // columns of logits in this rank's loss

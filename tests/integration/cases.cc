@@ -256,6 +256,15 @@ void AddHeldInBf16(std::vector<Case>* cases) {
   cases->push_back(HeldInBf16(WithMuon(Bf16(Make(fsdp2_tp2, TinyLlama()))), true));
 }
 
+// In 16 bits beside masters in fp32.
+Case WithMasters(Case test_case) {
+  test_case.name += "_masters";
+  const bool float16 = test_case.recipe.training().mixed_precision_param() == v1::FLOAT16;
+  test_case.recipe.mutable_training()->set_dtype(float16 ? v1::FLOAT16 : v1::BFLOAT16);
+  test_case.recipe.mutable_optimizer()->set_master_weights(true);
+  return test_case;
+}
+
 // With a scale that doubles after every fifth step.
 Case InFloat16(Case test_case) {
   test_case.name += "_float16";
@@ -275,6 +284,23 @@ void AddFloat16(std::vector<Case>* cases) {
   cases->push_back(InFloat16(WithSgd(Make({.name = "cp2", .cp = 2}, TinyLlama()), 0.9, false)));
   cases->push_back(InFloat16(Make({.name = "mistral_fsdp2", .shard = 2}, TinyMistral())));
   cases->push_back(InFloat16(WithZeroStage(1, Make({.name = "gemma_fsdp2", .shard = 2}, TinyGemma()))));
+}
+
+void AddMasterWeights(std::vector<Case>* cases) {
+  const Layout fsdp2{.name = "fsdp2", .shard = 2}, fsdp2_tp2{.name = "fsdp2_tp2", .shard = 2, .tp = 2};
+  const Layout ddp2{.name = "ddp2", .replicate = 2}, hsdp{.name = "hsdp2x2", .replicate = 2, .shard = 2};
+  cases->push_back(WithMasters(Bf16(Accumulated(Make(ddp2, TinyLlama())))));
+  cases->push_back(WithMasters(Bf16(Make(fsdp2, TinyLlama()))));
+  cases->push_back(WithMasters(Make(fsdp2, TinyLlama())));
+  cases->push_back(WithMasters(Checkpointed(Bf16(Make(fsdp2_tp2, TinyLlama())))));
+  cases->push_back(WithMasters(WithZeroStage(1, Bf16(Make(hsdp, TinyLlama())))));
+  cases->push_back(WithMasters(WithZeroStage(2, Accumulated(Bf16(Make(fsdp2, TinyLlama()))))));
+  cases->push_back(WithMasters(WithAdam(Bf16(Make({.name = "gpt2_tp2_pp2", .tp = 2, .pp = 2}, TinyGpt2())))));
+  cases->push_back(WithMasters(Bf16(Make({.name = "cp2_ring", .cp = 2, .rotation = v1::ROTATE_BY_RING}, TinyLlama()))));
+  cases->push_back(WithMasters(WithSgd(Bf16(Make(ddp2, TinyLlama())), 0.9, true)));
+  cases->push_back(WithMasters(WithMuon(Bf16(Make(fsdp2_tp2, TinyLlama())))));
+  cases->push_back(WithMasters(InFloat16(Make(hsdp, TinyLlama()))));
+  cases->push_back(WithMasters(InFloat16(WithMuon(Make({.name = "pp2", .pp = 2}, TinyLlama())))));
 }
 
 // Of products and attention the outputs are kept.
@@ -580,6 +606,7 @@ std::vector<Case> ParityCases() {
   AddOtherOptimizers(&cases);
   AddHeldInBf16(&cases);
   AddFloat16(&cases);
+  AddMasterWeights(&cases);
   // Not on the list, but legal.
   cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
   cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));

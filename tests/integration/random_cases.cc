@@ -137,6 +137,11 @@ Case DrawCase(uint64_t seed) {
     drawn.recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT16);
     drawn.recipe.mutable_training()->set_initial_loss_scale(256);
   }
+  auto* training = drawn.recipe.mutable_training();
+  if (training->dtype() == v1::BFLOAT16 && draw.OneIn(2)) {
+    drawn.recipe.mutable_optimizer()->set_master_weights(true);
+    if (training->mixed_precision_param() == v1::FLOAT16) training->set_dtype(v1::FLOAT16);
+  }
   return drawn;
 }
 

@@ -1,5 +1,6 @@
 // Checkpoints from any layout to any other, drawn at random: what one layout saved after two steps, another loads and saves again
-// bit by bit, parameters and optimizer's state, and its next step has the loss that the first layout's next step has.
+// bit by bit, parameters and optimizer's state, and its next step has the loss that the first layout's next step has. Whether
+// parameters are held in 16 bits beside masters is the layout's, too.
 //   TEST_RANDOM_SEED=7 draws others; a test's name has its seed.
 #include <gtest/gtest.h>
 
@@ -22,6 +23,13 @@ namespace {
 constexpr uint64_t kPairs = 24;
 constexpr int64_t kSteps = 2;
 constexpr char kBuild[] = "test";
+
+// In the type that is computed with, if that has 16 bits.
+void HoldBesideMasters(v1::Recipe* recipe) {
+  const bool float16 = recipe->training().mixed_precision_param() == v1::FLOAT16;
+  recipe->mutable_training()->set_dtype(float16 ? v1::FLOAT16 : v1::BFLOAT16);
+  recipe->mutable_optimizer()->set_master_weights(true);
+}
 
 // A scale of float16 is a part of the state, too.
 void ComputeIn(v1::DType precision, v1::Training* training) {
@@ -78,7 +86,7 @@ float LoadAndSave(const Case& test_case, const std::string& from, const std::str
   const auto losses = RunCase(test_case, [&](int64_t rank, comm::Runtime& runtime, const parallel::ResolvedRecipe& resolved) {
     auto step = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/false));
     auto reader = Must(checkpoint::CheckpointReader::Open(from, kSteps, kBuild));
-    Must(checkpoint::LoadSharded(reader, train::CheckpointTensors(step->optimizer())));
+    Must(train::LoadTensors(reader, step->optimizer()));
     Save(to, *step, runtime);
     return std::to_string(LossOfStep(*step, test_case, resolved, rank, kSteps));
   });
@@ -107,8 +115,13 @@ TEST_P(RandomPair, GoesOnBitByBit) {
   Case saver = DrawLegalCases(1000 * GetParam(), 1)[0];
   const bool float16 = GetParam() % 4 == 0;
   ComputeIn(float16 ? v1::FLOAT16 : v1::FLOAT32, saver.recipe.mutable_training());
-  if (float16) saver.recipe.mutable_optimizer()->set_stochastic_rounding(false);
-  const Case loader = OtherLayout(saver, 1000 * GetParam() + 500);
+  if (float16) {
+    saver.recipe.mutable_optimizer()->set_stochastic_rounding(false);
+    saver.recipe.mutable_optimizer()->set_master_weights(false);
+  }
+  Case loader = OtherLayout(saver, 1000 * GetParam() + 500);
+  const bool of_float32 = saver.recipe.training().dtype() == v1::FLOAT32;
+  if (of_float32 && GetParam() % 3 != 0) HoldBesideMasters(&(GetParam() % 3 == 1 ? saver : loader).recipe);
   SCOPED_TRACE(testing::Message() << saver.model.ShortDebugString() << "\nsaved by " << saver.world_size << " ranks, "
                                   << saver.recipe.ShortDebugString() << "\nloaded by " << loader.world_size << " ranks, "
                                   << loader.recipe.ShortDebugString());
@@ -116,7 +129,8 @@ TEST_P(RandomPair, GoesOnBitByBit) {
   std::filesystem::remove_all(root);
   const float expected = TrainAndSave(saver, root + "/saved");
   const float actual = LoadAndSave(loader, root + "/saved", root + "/again");
-  EXPECT_NEAR(actual, expected, (float16 ? 2e-2 : 1e-5) * expected) << "the loss is of the parameters that were loaded";
+  const bool rounded = float16 || saver.recipe.training().dtype() != loader.recipe.training().dtype();
+  EXPECT_NEAR(actual, expected, (rounded ? 2e-2 : 1e-5) * expected) << "the loss is of the parameters that were loaded";
   const auto saved = Contents(root + "/saved"), again = Contents(root + "/again");
   EXPECT_GT(saved.size(), 5u);
   EXPECT_EQ(saved.count("optimizer.loss_scale"), float16 ? 1 : 0);
@@ -125,6 +139,25 @@ TEST_P(RandomPair, GoesOnBitByBit) {
     ASSERT_TRUE(again.count(name)) << name;
     EXPECT_TRUE(again.at(name) == bytes) << name;
   }
+}
+
+// Parameters beside masters are what is computed with anyway, so that nothing of the training is another.
+TEST(MasterWeights, TrainTheBitsOfMastersAlone) {
+  const std::string root = testing::TempDir() + "/masters";
+  int tried = 0;
+  for (const Case& test_case : ParityCases()) {
+    const bool wide = test_case.recipe.training().mixed_precision_param() == v1::FLOAT32;
+    if (wide || !test_case.recipe.optimizer().master_weights()) continue;
+    SCOPED_TRACE(test_case.name);
+    std::filesystem::remove_all(root);
+    Case alone = test_case;
+    alone.recipe.mutable_training()->set_dtype(v1::FLOAT32);
+    alone.recipe.mutable_optimizer()->set_master_weights(false);
+    EXPECT_EQ(TrainAndSave(test_case, root + "/beside"), TrainAndSave(alone, root + "/alone"));
+    EXPECT_TRUE(Contents(root + "/beside") == Contents(root + "/alone"));
+    ++tried;
+  }
+  EXPECT_GT(tried, 8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomPair, testing::Range(FirstSeed(), FirstSeed() + kPairs),

@@ -108,6 +108,10 @@ Case Reference(const Case& test_case) {
   auto* training = reference.recipe.mutable_training();
   training->set_local_batch_size(training->global_batch_size());
   training->set_mixed_precision_param(v1::FLOAT32);
+  if (reference.recipe.optimizer().master_weights()) {  // the masters are what is trained
+    training->set_dtype(v1::FLOAT32);
+    reference.recipe.mutable_optimizer()->set_master_weights(false);
+  }
   training->clear_initial_loss_scale();
   training->clear_loss_scale_growth_interval();
   *reference.recipe.mutable_activation_checkpoint() = parallel::DefaultRecipe().activation_checkpoint();

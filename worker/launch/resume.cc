@@ -88,6 +88,15 @@ std::string ValueOf(const v1::Recipe& recipe, std::string_view key) {
   return ValueOf(section, section_field->message_type()->FindFieldByName(names[1]));
 }
 
+// Whether a checkpoint has parameters and optimizer state in float32: as they are held, or as masters of those that are.
+bool SavesFloat32(const v1::Recipe& recipe) {
+  return (recipe.training().dtype() == v1::FLOAT32) != recipe.optimizer().master_weights();
+}
+
+bool SavesTheSame(std::string_view key, const v1::Recipe& then, const v1::Recipe& now) {
+  return (key == "training.dtype" || key == "optimizer.master_weights") && SavesFloat32(then) && SavesFloat32(now);
+}
+
 // Refusals of one checkpoint.
 class Comparison {
  public:
@@ -150,7 +159,7 @@ absl::StatusOr<std::vector<std::string>> CheckGoesOn(const v1::CheckpointManifes
   RETURN_IF_ERROR(CompareModels(manifest.model(), start.model(), comparison));
   for (std::string_view key : kFixed) {
     const std::string then = ValueOf(made_with, key), now = ValueOf(recipe, key);
-    if (now != then) return comparison.Refuse(key, now, then);
+    if (now != then && !SavesTheSame(key, made_with, recipe)) return comparison.Refuse(key, now, then);
   }
   if (manifest.tokenizer_identity() != start.tokenizer_identity())
     return comparison.Refuse("model.tokenizer_path", recipe.model().tokenizer_path(),

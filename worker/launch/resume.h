@@ -4,7 +4,8 @@
 // that a checkpoint does not hold: the learning rate schedule, the number of steps, clipping; these affect training from then on,
 // so the change is reported. What the checkpoint's state depends on must stay: model, text, tokenizer, order of the data,
 // precision, and the optimizer with all its numbers. TorchTitan silently takes the optimizer's numbers from the checkpoint; here
-// a different recipe is refused.
+// a different recipe is refused. Masters in float32 are saved alike whether parameters are held beside them or not
+// (optimizer.master_weights, with training.dtype), so that this may change too.
 #pragma once
 
 #include <optional>

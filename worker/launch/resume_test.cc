@@ -118,6 +118,32 @@ TEST_F(ResumeTest, RefusalsNameBothValuesAndTheRemedy) {
   EXPECT_THAT(Refusal(), HasSubstr("model.tokenizer_path = tokenizer.model"));
 }
 
+// Masters in float32 are what a checkpoint has, with parameters beside them or without; parameters that are rounded are not.
+TEST_F(ResumeTest, ParametersMayBeHeldBesideMastersOrNot) {
+  struct Held {
+    v1::DType dtype;
+    bool masters;
+  };
+  const auto hold = [](const Held& held, v1::Recipe* recipe) {
+    recipe->mutable_training()->set_dtype(held.dtype);
+    recipe->mutable_optimizer()->set_master_weights(held.masters);
+  };
+  const std::vector<Held> of_float32 = {{v1::FLOAT32, false}, {v1::BFLOAT16, true}, {v1::FLOAT16, true}};
+  for (const Held& then : of_float32) {
+    hold(then, manifest_.mutable_recipe());
+    for (const Held& now : of_float32) {
+      hold(now, start_.mutable_recipe());
+      EXPECT_EQ(Refusal(), "");
+    }
+    hold({v1::BFLOAT16, false}, start_.mutable_recipe());
+    const bool one_type = then.dtype == v1::BFLOAT16;
+    EXPECT_THAT(Refusal(), HasSubstr(one_type ? "optimizer.master_weights = false" : "training.dtype = bfloat16"));
+  }
+  hold({v1::BFLOAT16, false}, manifest_.mutable_recipe());
+  hold({v1::BFLOAT16, true}, start_.mutable_recipe());
+  EXPECT_THAT(Refusal(), HasSubstr("optimizer.master_weights = true"));
+}
+
 TEST_F(ResumeTest, TokenizersAndTextsAreComparedByWhatTheyAre) {
   start_.mutable_recipe()->mutable_model()->set_tokenizer_path("moved/tokenizer.model");
   start_.mutable_recipe()->mutable_training()->set_dataset_path("moved/text.txt");

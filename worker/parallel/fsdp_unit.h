@@ -28,13 +28,13 @@ struct Node;
 
 namespace legoai::parallel {
 
-// Mixed precision (Micikevicius et al. 2018): parameters and compute in one type, gradients reduced in another, what the
-// optimizer updates held in a third. Activations follow the parameters: a bf16 embedding gives bf16 activations. The loss casts
+// Mixed precision (Micikevicius et al. 2018): parameters and compute in one type, gradients reduced in another, parameters held
+// from step to step in a third. Activations follow the parameters: a bf16 embedding gives bf16 activations. The loss casts
 // the logits to fp32, and gradients are fp32 once they are reduced.
 struct Precision {
   c10::ScalarType param = c10::ScalarType::Float;   // Parameter::value, activations, and the gradients autograd makes
   c10::ScalarType reduce = c10::ScalarType::Float;  // gradients while they are summed over ranks and microbatches
-  c10::ScalarType master = c10::ScalarType::Float;  // Parameter::master, and the optimizer's state
+  c10::ScalarType master = c10::ScalarType::Float;  // Parameter::master
 };
 
 // This rank's place in the data-parallel mesh, from the groups kDpShardCp, kDpReplicate and kReshard of the current runtime:

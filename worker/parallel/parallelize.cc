@@ -44,16 +44,16 @@ void KeepChunks(model::LanguageModel& model, const ResolvedRecipe& resolved, int
   model.KeepLayers(chunks);
 }
 
-// Initialization writes host memory, in fp32.
-void Initialize(model::Parameter& p, uint64_t seed) {
-  if (p.spec.Elements() == 0) return;
-  const bool in_place = p.master.is_cpu() && p.master.scalar_type() == at::kFloat;
-  const at::Tensor host = in_place ? p.master : at::empty(p.spec.sizes, at::TensorOptions().dtype(at::kFloat));
-  model::FillParameter(p.spec, p.init, seed, host);
-  if (!in_place) p.master.copy_(host);
-}
-
 }  // namespace
+
+// Initialization writes host memory, in fp32.
+void Initialize(const model::Parameter& p, uint64_t seed, const at::Tensor& out) {
+  if (p.spec.Elements() == 0) return;
+  const bool in_place = out.is_cpu() && out.scalar_type() == at::kFloat;
+  const at::Tensor host = in_place ? out : at::empty(p.spec.sizes, at::TensorOptions().dtype(at::kFloat));
+  model::FillParameter(p.spec, p.init, seed, host);
+  if (!in_place) out.copy_(host);
+}
 
 absl::StatusOr<Precision> PrecisionOf(const v1::Training& training) {
   ASSIGN_OR_RETURN(auto param, TypeOf("training.mixed_precision_param",
@@ -61,7 +61,8 @@ absl::StatusOr<Precision> PrecisionOf(const v1::Training& training) {
                                       /*or_half=*/true));
   ASSIGN_OR_RETURN(auto reduce, TypeOf("training.mixed_precision_reduce",
                                        training.has_mixed_precision_reduce() ? training.mixed_precision_reduce() : v1::FLOAT32));
-  ASSIGN_OR_RETURN(auto master, TypeOf("training.dtype", training.has_dtype() ? training.dtype() : v1::FLOAT32));
+  ASSIGN_OR_RETURN(auto master,
+                   TypeOf("training.dtype", training.has_dtype() ? training.dtype() : v1::FLOAT32, /*or_half=*/true));
   return Precision{param, reduce, master};
 }
 
@@ -98,7 +99,7 @@ void Materialize(ParallelizedModel& parallelized, c10::Device device, uint64_t s
     graph::CategoryScope category(graph::Category::kShardedParameter);
     for (model::Parameter* p : parallelized.model->Parameters()) {
       p->master = at::empty(p->spec.sizes, at::TensorOptions().device(device).dtype(parallelized.precision.master));
-      if (initialize) Initialize(*p, seed);
+      if (initialize) Initialize(*p, seed, p->master);
     }
   }
   parallelized.data_parallel->AllocateValues(device);

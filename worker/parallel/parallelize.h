@@ -27,12 +27,15 @@ struct ParallelizedModel {
 absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const ResolvedRecipe& resolved);
 
 // From training.mixed_precision_param, mixed_precision_reduce and dtype; an unset field takes its default. Errors:
-// InvalidArgument, by field, for a type other than float32, bfloat16 and, of mixed_precision_param, float16.
+// InvalidArgument, by field, for a type other than float32, bfloat16 and, but of mixed_precision_reduce, float16.
 absl::StatusOr<Precision> PrecisionOf(const v1::Training& training);
 
 // Gives parameters and buffers their memory, this rank's parts only: the weights are a function of seed, name and global
 // index, rounded to the masters' type, hence the same in every layout. `initialize`: fills the masters by their rules; otherwise
 // their contents are undefined (a fake device, or weights that are loaded next). Once.
 void Materialize(ParallelizedModel& parallelized, c10::Device device, uint64_t seed, bool initialize);
+
+// Fills `out`, of the shape of Parameter::master and any floating-point type, with the parameter's initial values.
+void Initialize(const model::Parameter& p, uint64_t seed, const at::Tensor& out);
 
 }  // namespace legoai::parallel

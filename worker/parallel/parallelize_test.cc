@@ -162,6 +162,8 @@ TEST(MixedPrecision, FollowsTheRecipe) {
   training.set_dtype(v1::BFLOAT16);
   EXPECT_EQ(PrecisionOf(training)->master, at::kBFloat16);
   EXPECT_EQ(PrecisionOf(Types(v1::FLOAT16, v1::FLOAT32))->param, at::kHalf);
+  training.set_dtype(v1::FLOAT16);
+  EXPECT_EQ(PrecisionOf(training)->master, at::kHalf);
 }
 
 TEST(MixedPrecision, RefusesOtherTypesByField) {
@@ -172,7 +174,7 @@ TEST(MixedPrecision, RefusesOtherTypesByField) {
   ASSERT_TRUE(reduce.has_value());
   EXPECT_EQ(reduce->field(), "training.mixed_precision_reduce");
   v1::Training training = Types(v1::FLOAT32, v1::FLOAT32);
-  training.set_dtype(v1::FLOAT16);
+  training.set_dtype(v1::INT8);
   EXPECT_EQ(GetFieldViolation(PrecisionOf(training).status())->field(), "training.dtype");
 }
 

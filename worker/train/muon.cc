@@ -25,10 +25,11 @@ double RateFactor(const std::vector<int64_t>& shape, const v1::OptimizerSection&
 Muon::Muon(std::vector<model::Parameter*> parameters, const std::set<const model::Parameter*>& hidden,
            const v1::OptimizerSection& section)
     : Optimizer(std::move(parameters), section) {
-  for (model::Parameter* parameter : this->parameters()) {
+  for (const HeldTensor& master : masters()) {
+    const model::Parameter* const parameter = master.parameter;
     if (!hidden.count(parameter)) {
-      const HeldTensor exp_avg = AddState("exp_avg", parameter);
-      others_.Add(parameter, {exp_avg, AddState("exp_avg_sq", parameter)});
+      const HeldTensor exp_avg = AddState("exp_avg", master);
+      others_.Add(master, {exp_avg, AddState("exp_avg_sq", master)});
       continue;
     }
     const auto cuts = CutsOf(*parameter);
@@ -38,7 +39,7 @@ Muon::Muon(std::vector<model::Parameter*> parameters, const std::set<const model
     if (kind == kinds_.end()) {
       kind = kinds_.insert(kind, {cuts, RateFactor(parameter->spec.global_shape, section), {}});
     }
-    kind->matrices.push_back({{"", parameter, parameter->master}, AddState("momentum_buffer", parameter)});
+    kind->matrices.push_back({master, AddState("momentum_buffer", master)});
   }
 }
 

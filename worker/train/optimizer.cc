@@ -41,9 +41,9 @@ class Adam final : public Optimizer {
  public:
   Adam(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section)
       : Optimizer(std::move(parameters), section) {
-    for (model::Parameter* parameter : this->parameters()) {
-      const HeldTensor exp_avg = AddState("exp_avg", parameter);
-      group_.Add(parameter, {exp_avg, AddState("exp_avg_sq", parameter)});
+    for (const HeldTensor& master : masters()) {
+      const HeldTensor exp_avg = AddState("exp_avg", master);
+      group_.Add(master, {exp_avg, AddState("exp_avg_sq", master)});
     }
   }
 
@@ -58,10 +58,10 @@ class Sgd final : public Optimizer {
  public:
   Sgd(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section)
       : Optimizer(std::move(parameters), section) {
-    for (model::Parameter* parameter : this->parameters()) {
+    for (const HeldTensor& master : masters()) {
       std::vector<HeldTensor> state;
-      if (parallel::MomentumOf(section) > 0) state.push_back(AddState("momentum_buffer", parameter));
-      group_.Add(parameter, std::move(state));
+      if (parallel::MomentumOf(section) > 0) state.push_back(AddState("momentum_buffer", master));
+      group_.Add(master, std::move(state));
     }
   }
 
@@ -85,12 +85,23 @@ Optimizer::Optimizer(std::vector<model::Parameter*> parameters, const v1::Optimi
     : section_(section), parameters_(std::move(parameters)) {
   graph::CategoryScope category(graph::Category::kOptimizerState);
   step_ = at::zeros({}, parameters_.front()->master.options().dtype(at::kFloat));
+  for (model::Parameter* parameter : parameters_) {
+    const at::Tensor& own = parameter->master;
+    masters_.push_back({"", parameter, section_.master_weights() ? Widened(own) : own});
+  }
 }
 
-HeldTensor Optimizer::AddState(const char* name, model::Parameter* parameter) {
+HeldTensor Optimizer::AddState(const char* name, const HeldTensor& master) {
   graph::CategoryScope category(graph::Category::kOptimizerState);
-  state_.push_back({name, parameter, at::zeros(parameter->master.sizes(), parameter->master.options())});
+  state_.push_back({name, master.parameter, at::zeros(master.tensor.sizes(), master.tensor.options())});
   return state_.back();
+}
+
+void Optimizer::RoundMasters() {
+  for (const HeldTensor& master : masters_) {
+    const at::Tensor& own = master.parameter->master;
+    if (!master.tensor.is_same(own) && own.numel() > 0) own.copy_(master.tensor);
+  }
 }
 
 at::Tensor Optimizer::GradientNorm(comm::Runtime& runtime) const {
@@ -141,11 +152,13 @@ void Optimizer::Update(const at::Tensor& learning_rate, const at::Tensor& rng, c
   UpdateFacts facts{learning_rate, Rounding(section_.stochastic_rounding(), rng), {}};
   if (loss_scale_ == nullptr) {
     step_.add_(1);
-    return UpdateParameters(facts);
+    UpdateParameters(facts);
+    return RoundMasters();
   }
   facts.skip = LossScale::IsBad(norm);
   step_.add_(at::rsub(facts.skip, 1));
   UpdateParameters(facts);
+  RoundMasters();
   loss_scale_->Update(facts.skip);
 }
 
@@ -157,9 +170,9 @@ std::vector<std::pair<std::string, at::Tensor>> Optimizer::Counters() const {
   return counters;
 }
 
-void FusedGroup::Add(model::Parameter* parameter, std::vector<HeldTensor> state) {
-  if (parameter->spec.Elements() == 0) return;
-  state.insert(state.begin(), {"", parameter, parameter->master});
+void FusedGroup::Add(const HeldTensor& master, std::vector<HeldTensor> state) {
+  if (master.parameter->spec.Elements() == 0) return;
+  state.insert(state.begin(), master);
   members_.push_back(std::move(state));
 }
 

@@ -1,6 +1,10 @@
 // What makes new masters of old ones and their gradients: AdamW, Adam, SGD and Muon (muon.h). Everything that changes from step
 // to step is a tensor: learning rate and step count are 0-dimensional inputs, state exists before the first step. Gradient
-// clipping by the global norm over all meshes. State is of the masters' type, fp32 or bf16 (rounding.h).
+// clipping by the global norm over all meshes.
+//
+// What is updated is Parameter::master itself, in fp32 or bf16 (rounding.h), or with optimizer.master_weights a tensor in fp32
+// that the optimizer keeps beside it, and of which Parameter::master is the rounding (Micikevicius et al. 2018). Its other state
+// is of the same type.
 //
 // Not thread-safe. Formulas: Adam (Kingma and Ba 2015), where weight decay adds to the gradient; AdamW, where it is decoupled
 // (Loshchilov and Hutter 2019); SGD with momentum (Sutskever et al. 2013) without dampening. As torch.optim's with fused=True.
@@ -50,7 +54,11 @@ class Optimizer {
   void Update(const at::Tensor& learning_rate, const at::Tensor& rng, const at::Tensor& norm);
 
   const std::vector<model::Parameter*>& parameters() const { return parameters_; }
-  const std::vector<HeldTensor>& state() const { return state_; }  // what it keeps from step to step
+  // What it updates, by parameter.
+  const std::vector<HeldTensor>& masters() const { return masters_; }
+  // Rounds masters that are apart from the parameters to these. Update() does so itself: call it when masters were filled.
+  void RoundMasters();
+  const std::vector<HeldTensor>& state() const { return state_; }  // what it keeps from step to step besides
   const at::Tensor& step() const { return step_; }  // updates so far, fp32 []
   // Its state that belongs to no parameter, by checkpoint name ("optimizer.step"): fp32 [] each.
   std::vector<std::pair<std::string, at::Tensor>> Counters() const;
@@ -59,28 +67,28 @@ class Optimizer {
   // `parameters` are not owned; there is at least one.
   Optimizer(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section);
   const v1::OptimizerSection& section() const { return section_; }
-  // Zeros of the parameter's shape, which state() names.
-  HeldTensor AddState(const char* name, model::Parameter* parameter);
+  // Zeros of the shape and type of a master, which state() names.
+  HeldTensor AddState(const char* name, const HeldTensor& master);
   virtual void UpdateParameters(const UpdateFacts& facts) = 0;
 
  private:
   const v1::OptimizerSection section_;
   std::vector<model::Parameter*> parameters_;
-  std::vector<HeldTensor> state_;
+  std::vector<HeldTensor> masters_, state_;
   std::unique_ptr<LossScale> loss_scale_;
   at::Tensor step_;
 };
 
-// Parameters that a fused operator updates: all at once, or, where they are held in bf16, one after the other, so that there are
+// Masters that a fused operator updates: all at once, or, where they are held in bf16, one after the other, so that there are
 // fp32 copies of one at a time.
 class FusedGroup {
  public:
   using Tensors = std::vector<at::Tensor>;
-  // In fp32, in the order of the parameters; state[k]: the k-th that is kept of each.
+  // In fp32, in the order in which they were added; state[k]: the k-th that is kept of each.
   using Operator = std::function<void(const Tensors& masters, const Tensors& gradients, const std::vector<Tensors>& state)>;
 
-  // `state`: what is kept of it, as much for each. Parameters of which this rank holds nothing are left out.
-  void Add(model::Parameter* parameter, std::vector<HeldTensor> state);
+  // `state`: what is kept of it, as much for each. Masters of which this rank holds nothing are left out.
+  void Add(const HeldTensor& master, std::vector<HeldTensor> state);
   void Update(const Operator& update, const Rounding& rounding) const;
 
  private:
@@ -94,8 +102,8 @@ void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, 
 // The matrices inside blocks: what Muon is for, neither embeddings nor the head.
 std::set<const model::Parameter*> HiddenMatrices(model::LanguageModel& model);
 
-// Allocates the state. `section` is checked (core/recipe/optimizer.h). `hidden`: HiddenMatrices() of the parameters. Uses the
-// current comm::Runtime.
+// Allocates the state, and masters that are apart as copies of the parameters. `section` is checked (core/recipe/optimizer.h).
+// `hidden`: HiddenMatrices() of the parameters. Uses the current comm::Runtime.
 std::unique_ptr<Optimizer> MakeOptimizer(std::vector<model::Parameter*> parameters,
                                          const std::set<const model::Parameter*>& hidden, const v1::OptimizerSection& section);
 

@@ -1,5 +1,5 @@
-// Adam, AdamW and clipping against the same written out in double precision; SGD, Muon and what is held in bf16 against
-// torch.optim's, as recorded; stochastic rounding by its mean, and by what rounding to the nearest loses.
+// Adam, AdamW and clipping against the same written out in double precision; SGD, Muon, what is held in bf16 and masters beside
+// parameters in bf16 against torch.optim's, as recorded; stochastic rounding by its mean, and by what rounding to the nearest loses.
 #include "worker/train/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, AdamTest, testing::Values("Adam", "AdamW"))
 // What testdata/record_optimizers.py wrote of a case: by step and parameter.
 struct Recorded {
   std::vector<std::vector<int64_t>> shapes;
-  std::map<std::pair<int, size_t>, std::vector<float>> values, gradients;
+  std::map<std::pair<int, size_t>, std::vector<float>> values, masters, gradients;
 };
 
 Recorded ReadCase(const std::string& name) {
@@ -109,7 +109,7 @@ Recorded ReadCase(const std::string& name) {
     std::string kind;
     words >> kind;
     if (kind == "case") words >> current;
-    if (kind == "case" || (kind == "value" && current != name)) continue;
+    if (kind == "case" || ((kind == "value" || kind == "master") && current != name)) continue;
     if (kind == "shape") {
       int64_t rows = 0, columns = 0;
       words >> rows >> columns;
@@ -119,7 +119,8 @@ Recorded ReadCase(const std::string& name) {
     int step = 0;
     size_t parameter = 0;
     words >> step >> parameter;
-    auto& numbers = (kind == "value" ? recorded.values : recorded.gradients)[{step, parameter}];
+    auto& of_kind = kind == "value" ? recorded.values : kind == "master" ? recorded.masters : recorded.gradients;
+    auto& numbers = of_kind[{step, parameter}];
     for (float number = 0; words >> number;) numbers.push_back(number);
   }
   return recorded;
@@ -143,6 +144,7 @@ struct RecordedCase {
     return muon() ? "Muon" : text[0] == 's' ? "SGD" : text.rfind("adamw", 0) == 0 ? "AdamW" : "Adam";
   }
   bool bf16() const { return std::string(name).ends_with("_bf16"); }
+  bool masters() const { return std::string(name).ends_with("_masters"); }
   double Tolerance(float expected, int step) const {
     if (bf16()) return optimizer()[0] == 'A' ? 0 : (1 + step) * std::ldexp(1, std::max(0, std::ilogb(expected)) - 7);
     return muon() ? 0.1 * 4 / 256 : 1e-5;
@@ -158,6 +160,7 @@ v1::OptimizerSection SectionOf(const RecordedCase& of) {
   section.set_nesterov(of.nesterov);
   section.set_muon_ns_steps(of.iterations);
   section.set_muon_adjust_lr_fn(of.adjust);
+  section.set_master_weights(of.masters());
   return section;
 }
 
@@ -166,10 +169,13 @@ class RecordedTest : public testing::TestWithParam<RecordedCase> {};
 // Muon's iterations are in bf16, whose products another CPU may add up in another order: an entry of an orthogonal matrix, at
 // most about 1, is then off by some 2^-8, and the steps add. On the machine that recorded they are equal to fp32's rounding.
 // Held in bf16, what torch's fused operators update is equal; its Muon and SGD round twice a step where ours round once, so each
-// step may add a unit of the last place.
+// step may add a unit of the last place. With masters it is these that are compared; parameters are no more and no less than their
+// rounding.
 TEST_P(RecordedTest, UpdatesAsTorchOptim) {
   const Recorded recorded = ReadCase(GetParam().name);
-  const at::ScalarType held_in = GetParam().bf16() ? at::kBFloat16 : at::kFloat;
+  const bool masters = GetParam().masters();
+  const at::ScalarType held_in = GetParam().bf16() || masters ? at::kBFloat16 : at::kFloat;
+  const at::ScalarType kept_in = GetParam().bf16() ? at::kBFloat16 : at::kFloat;
   ASSERT_EQ(recorded.shapes.size(), 3u);
   comm::testing::RunRanks({}, [&](int64_t, comm::Runtime&) {
     std::vector<std::unique_ptr<model::Parameter>> parameters;
@@ -182,17 +188,21 @@ TEST_P(RecordedTest, UpdatesAsTorchOptim) {
     const auto optimizer = MakeOptimizer(raw, std::set<const model::Parameter*>(raw.begin(), raw.end()), SectionOf(GetParam()));
     const size_t kept = GetParam().optimizer()[0] == 'A' ? 2 : GetParam().momentum > 0 ? 1 : 0;
     EXPECT_EQ(optimizer->state().size(), kept * raw.size());
-    for (const HeldTensor& state : optimizer->state()) EXPECT_EQ(state.tensor.scalar_type(), held_in) << state.name;
+    for (const HeldTensor& state : optimizer->state()) EXPECT_EQ(state.tensor.scalar_type(), kept_in) << state.name;
     double worst = 0;
     for (int step = 1; step <= 4; ++step) {
       for (size_t i = 0; i < raw.size(); ++i) {
-        raw[i]->grad = ToTensor(recorded.shapes[i], recorded.gradients.at({step, i})).to(held_in).to(at::kFloat);
+        raw[i]->grad = ToTensor(recorded.shapes[i], recorded.gradients.at({step, i})).to(kept_in).to(at::kFloat);
       }
       optimizer->Update(at::full({}, 0.1), at::zeros({2}, at::kLong), {});
       for (size_t i = 0; i < raw.size(); ++i) {
-        const auto& expected = recorded.values.at({step, i});
+        const auto& expected = (masters ? recorded.masters : recorded.values).at({step, i});
+        const at::Tensor updated = optimizer->masters().at(i).tensor;
+        EXPECT_EQ(updated.scalar_type(), kept_in);
+        EXPECT_EQ(updated.is_same(raw[i]->master), !masters);
+        EXPECT_TRUE(at::equal(updated.to(held_in), raw[i]->master));
         for (size_t k = 0; k < expected.size(); ++k) {
-          const double off = std::abs(raw[i]->master.view(-1)[k].item<float>() - expected[k]);
+          const double off = std::abs(updated.view(-1)[k].item<float>() - expected[k]);
           EXPECT_LE(off, GetParam().Tolerance(expected[k], step)) << "step " << step << ", parameter " << i << ", element " << k;
           worst = std::max(worst, off);
         }
@@ -218,7 +228,11 @@ INSTANTIATE_TEST_SUITE_P(
                     RecordedCase{.name = "adamw_bf16", .weight_decay = 0.1},
                     RecordedCase{.name = "sgd_bf16", .weight_decay = 0.2},
                     RecordedCase{.name = "sgd_nesterov_bf16", .weight_decay = 0.2, .momentum = 0.8, .nesterov = true},
-                    RecordedCase{.name = "muon_bf16", .weight_decay = 0.1, .momentum = 0.95, .nesterov = true}),
+                    RecordedCase{.name = "muon_bf16", .weight_decay = 0.1, .momentum = 0.95, .nesterov = true},
+                    RecordedCase{.name = "adam_masters", .weight_decay = 0.1},
+                    RecordedCase{.name = "adamw_masters", .weight_decay = 0.1},
+                    RecordedCase{.name = "sgd_nesterov_masters", .weight_decay = 0.2, .momentum = 0.8, .nesterov = true},
+                    RecordedCase{.name = "muon_masters", .weight_decay = 0.1, .momentum = 0.95, .nesterov = true}),
     [](const auto& info) { return info.param.name; });
 
 // One parameter of `sizes`, all ones, held in bf16.

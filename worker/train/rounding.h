@@ -13,11 +13,11 @@
 
 namespace legoai::train {
 
-// A tensor of the training's state: a parameter's master, or what the optimizer keeps of it.
+// A tensor of the training's state: what an optimizer updates of a parameter, or what it keeps for that.
 struct HeldTensor {
-  const char* name;  // as torch.optim has it: "exp_avg"; empty: the master
+  const char* name;  // as torch.optim has it: "exp_avg"; empty: what is updated
   model::Parameter* parameter;
-  at::Tensor tensor;  // of the master's shape and type
+  at::Tensor tensor;  // of the shape of Parameter::master
 };
 
 // In fp32: the tensor itself, or a copy.

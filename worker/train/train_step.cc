@@ -18,6 +18,11 @@
 #include "worker/train/optimizer.h"
 
 namespace legoai::train {
+namespace {
+
+bool IsApart(const HeldTensor& master) { return !master.tensor.is_same(master.parameter->master); }
+
+}  // namespace
 
 struct TrainStep::Impl {
   v1::Recipe recipe;
@@ -112,6 +117,9 @@ struct TrainStep::Impl {
     c10::NoGradGuard no_grad;
     model::LanguageModel& layers = *parallelized.model;
     optimizer = MakeOptimizer(layers.Parameters(), HiddenMatrices(layers), recipe.optimizer());
+    for (const HeldTensor& master : optimizer->masters()) {
+      if (materialize && IsApart(master)) parallel::Initialize(*master.parameter, recipe.training().seed(), master.tensor);
+    }
     if (parallelized.precision.param == at::kHalf) {
       optimizer->SetLossScale(std::make_unique<LossScale>(recipe.training(), device));
     }
@@ -127,6 +135,9 @@ struct TrainStep::Impl {
     };
     for (auto& tensor : parallelized.data_parallel->State()) add(tensor.name, tensor.tensor, tensor.category);
     for (auto& [name, tensor] : parallelized.model->Buffers()) add(name, tensor, graph::Category::kBuffer);
+    for (const HeldTensor& master : optimizer->masters()) {
+      if (IsApart(master)) add(master.parameter->name() + ".master", master.tensor, graph::Category::kOptimizerState);
+    }
     for (const HeldTensor& kept : optimizer->state()) {
       add(kept.parameter->name() + "." + kept.name, kept.tensor, graph::Category::kOptimizerState);
     }

@@ -48,7 +48,7 @@ class TrainStep {
   StepInputs& inputs();
   model::LanguageModel& model();
   Optimizer& optimizer();
-  // Master weights, gathered values, optimizer state, inputs: everything that persists across steps, named and categorized.
+  // Masters, gathered values, optimizer state, inputs: everything that persists across steps, named and categorized.
   std::vector<NamedTensor> State();
   // Gathers parameters that stay whole (ZeRO-1 and 2) from their initialized masters. The first step does so by itself; call it
   // before binding State() to an executor or recording a step, so that the state is as before any later step.

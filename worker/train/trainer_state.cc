@@ -102,8 +102,8 @@ absl::Status PendingSaves::Settle() {
 
 std::vector<checkpoint::ShardedTensor> CheckpointTensors(Optimizer& optimizer) {
   std::vector<checkpoint::ShardedTensor> tensors;
-  for (const model::Parameter* parameter : optimizer.parameters()) {
-    tensors.push_back({parameter->name(), parameter->master, parameter->spec});
+  for (const HeldTensor& master : optimizer.masters()) {
+    tensors.push_back({master.parameter->name(), master.tensor, master.parameter->spec});
   }
   for (const HeldTensor& state : optimizer.state()) {
     const parallel::ShardSpec& spec = state.parameter->spec;
@@ -113,6 +113,13 @@ std::vector<checkpoint::ShardedTensor> CheckpointTensors(Optimizer& optimizer) {
     tensors.push_back({name, tensor, parallel::Unsharded(name, {}), /*on_all_stages=*/true});
   }
   return tensors;
+}
+
+absl::Status LoadTensors(checkpoint::CheckpointReader& reader, Optimizer& optimizer) {
+  RETURN_IF_ERROR(checkpoint::LoadSharded(reader, CheckpointTensors(optimizer)));
+  c10::NoGradGuard no_grad;
+  optimizer.RoundMasters();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, Optimizer& optimizer,
@@ -149,13 +156,13 @@ absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending) {
 absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, Optimizer& optimizer) {
   ASSIGN_OR_RETURN(const auto weights, model::HfWeights::Open(path, link.start().model()));
   c10::NoGradGuard no_grad;
-  for (const model::Parameter* parameter : optimizer.parameters()) {
-    const at::Tensor& master = parameter->master;
-    const at::Tensor host = at::empty(master.sizes(), at::TensorOptions().dtype(at::kFloat));
-    RETURN_IF_ERROR(weights.Load(parameter->spec, host.data_ptr<float>()));
-    master.detach().copy_(host);
+  for (const HeldTensor& master : optimizer.masters()) {
+    const at::Tensor host = at::empty(master.tensor.sizes(), at::TensorOptions().dtype(at::kFloat));
+    RETURN_IF_ERROR(weights.Load(master.parameter->spec, host.data_ptr<float>()));
+    master.tensor.detach().copy_(host);
     link.Advance(static_cast<int64_t>(host.nbytes()));
   }
+  optimizer.RoundMasters();
   return absl::OkStatus();
 }
 
@@ -189,7 +196,7 @@ absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link,
   auto reader = OpenCheckpoint(link.start(), step);
   if (!reader.ok()) return NoteDamage(reader.status(), link.start(), step);
   reader->SetProgress([&](int64_t bytes) { link.Advance(bytes); });
-  absl::Status loaded = checkpoint::LoadSharded(*reader, CheckpointTensors(optimizer));
+  const absl::Status loaded = LoadTensors(*reader, optimizer);
   if (!loaded.ok()) return NoteDamage(loaded, link.start(), step);
   v1::CheckpointManifest manifest = reader->manifest();
   manifest.clear_chunks();

@@ -57,9 +57,13 @@ class PendingSaves {
   std::thread thread_;  // on rank 0
 };
 
-// This rank's masters and optimizer state under their checkpoint names: parameters by their own, optimizer state as
-// "optimizer.<name>.<parameter>" ("optimizer.exp_avg.model.norm.weight"), Optimizer::Counters() by their names.
+// This rank's masters and optimizer state under their checkpoint names: Optimizer::masters() by their parameters', its state as
+// "optimizer.<name>.<parameter>" ("optimizer.exp_avg.model.norm.weight"), Optimizer::Counters() by their names. Parameters beside
+// masters are not saved: they are these, rounded.
 std::vector<checkpoint::ShardedTensor> CheckpointTensors(Optimizer& optimizer);
+
+// Fills all of these, and parameters beside masters. Errors: those of LoadSharded.
+absl::Status LoadTensors(checkpoint::CheckpointReader& reader, Optimizer& optimizer);
 
 // Writes step `facts.step` into the run directory and offers it to the launcher, whose verdict may come later and is applied by
 // `pending`. All ranks wait for the slowest and return together. If the disk is full, all wait for room (room.h; `max` is over

@@ -388,6 +388,42 @@ TEST_P(TrainerInBothModes, HeldInBf16GoesOnBitByBit) {
   EXPECT_EQ(GetFieldViolation(status)->field(), "training.dtype");
 }
 
+// Masters are what a checkpoint and the folder that is left have: a run that began without parameters in bf16 beside them goes on
+// with these, bit by bit, and not without masters.
+TEST_P(TrainerInBothModes, ParametersBesideMastersMayComeLater) {
+  recipe().mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
+  recipe().mutable_training()->set_steps(12);
+  recipe().mutable_checkpoint()->set_interval(2);
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  const auto whole = Train("whole", 2);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  stop_at_ = 3;
+  const auto first = Train("pieces", 2);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->cause, v1::Exit::STOPPED);
+  stop_at_ = -1;
+  recipe().mutable_training()->set_dtype(v1::BFLOAT16);
+  recipe().mutable_optimizer()->set_master_weights(true);
+  const auto second = Train("pieces", 2);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->resumed_from, first->step);
+  EXPECT_EQ(Losses("pieces"), Losses("whole"));
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  const std::vector<float> masters = Tensor("pieces", 12, name, {32, 16});
+  EXPECT_EQ(masters, Tensor("whole", 12, name, {32, 16}));
+  const auto exported = checkpoint::SafetensorsReader::Open(second->hf_directory);
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  std::vector<float> written(32 * 16);
+  ASSERT_EQ(exported->Read(name, checkpoint::WholeOf({32, 16}), written.data()), absl::OkStatus());
+  EXPECT_EQ(written, masters);
+
+  recipe().mutable_training()->set_steps(14);
+  recipe().mutable_optimizer()->set_master_weights(false);
+  const absl::Status status = Train("pieces", 2).status();
+  ASSERT_TRUE(GetFieldViolation(status).has_value()) << status;
+  EXPECT_EQ(GetFieldViolation(status)->field(), "optimizer.master_weights");
+}
+
 // The scale begins too high for float16: steps are skipped, and told, until it is not. What is stopped goes on as what runs on.
 TEST_F(TrainerTest, Float16FindsItsScaleAndGoesOnBitByBit) {
   recipe().mutable_training()->set_mixed_precision_param(v1::FLOAT16);

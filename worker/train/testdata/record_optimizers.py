@@ -1,20 +1,17 @@
 #!/usr/bin/env python3
-"""Records what optimizers of torch.optim do to some parameters under given gradients: optimizers.txt beside this file. Of torch
-2.11.0; run again only when a case is added.
+"""Records what optimizers of torch.optim do to some parameters under given gradients: optimizers.txt beside this file
+(recording.py).
 
-    python3 -m venv VENV && VENV/bin/pip install torch==2.11.0
-    VENV/bin/python record_optimizers.py
-
-A line each: of each parameter "shape ROWS COLUMNS" and "gradient STEP PARAMETER NUMBER ..."; then of each case "case NAME" and
-"value STEP PARAMETER NUMBER ..." (step 0: before the first). In a case whose name ends in _bf16 parameters and gradients are rounded
-to bfloat16 first and held in it, and so is what the optimizer keeps. (The fused SGD of this version is wrong for bfloat16 on CPUs:
-a first step of 0.1 x gradient is off by up to 0.35. What is recorded is the one that is not fused.)
+In a case whose name ends in _bf16 parameters and gradients are rounded to bfloat16 first and held in it, and so is what the
+optimizer keeps. (The fused SGD of this version is wrong for bfloat16 on CPUs: a first step of 0.1 x gradient is off by up to
+0.35. What is recorded is the one that is not fused.) In one that ends in _masters parameters are held in bfloat16, too; what is updated
+are copies of them in float32, "master STEP PARAMETER NUMBER ...", under the gradients as they are, and after each step parameters
+are copied from these.
 """
-import pathlib
-
 import torch
 
-assert torch.__version__.startswith("2.11.0"), torch.__version__
+import recording
+
 STEPS = 4
 SHAPES = [(6, 10), (12, 5), (8, 8)]
 CASES = {
@@ -30,31 +27,32 @@ CASES = {
     "sgd_bf16": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.2),
     "sgd_nesterov_bf16": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8, nesterov=True, weight_decay=0.2),
     "muon_bf16": lambda p: torch.optim.Muon(p, lr=0.1, weight_decay=0.1),
+    "adam_masters": lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.9, 0.95), weight_decay=0.1, fused=True),
+    "adamw_masters": lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.9, 0.95), weight_decay=0.1, fused=True),
+    "sgd_nesterov_masters": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8, nesterov=True, weight_decay=0.2, fused=True),
+    "muon_masters": lambda p: torch.optim.Muon(p, lr=0.1, weight_decay=0.1),
 }
 
 
-def numbers(tensor):
-    return " ".join(f"{x:.9g}" for x in tensor.detach().flatten().tolist())
-
-
 def main():
-    torch.manual_seed(7)
-    start = [torch.randn(s) for s in SHAPES]
-    gradients = [[torch.randn(s) for s in SHAPES] for _ in range(STEPS)]
-    lines = [f"shape {rows} {columns}" for rows, columns in SHAPES]
-    lines += [f"gradient {step + 1} {i} {numbers(g)}" for step, of in enumerate(gradients) for i, g in enumerate(of)]
+    record = recording.Record(7, SHAPES, STEPS)
     for name, make in CASES.items():
-        lines.append(f"case {name}")
-        dtype = torch.bfloat16 if name.endswith("_bf16") else torch.float32
-        parameters = [torch.nn.Parameter(p.to(dtype, copy=True)) for p in start]
-        lines += [f"value 0 {i} {numbers(p)}" for i, p in enumerate(parameters)]
-        optimizer = make(parameters)
+        masters = name.endswith("_masters")
+        dtype = torch.bfloat16 if masters or name.endswith("_bf16") else torch.float32
+        parameters = [torch.nn.Parameter(p.to(dtype, copy=True)) for p in record.start]
+        record.case(name, parameters)
+        updated = [torch.nn.Parameter(p.detach().float()) for p in parameters] if masters else parameters
+        optimizer = make(updated)
         for step in range(1, STEPS + 1):
-            for i, parameter in enumerate(parameters):
-                parameter.grad = gradients[step - 1][i].to(dtype, copy=True)
+            for i, parameter in enumerate(updated):
+                parameter.grad = record.gradients[step - 1][i].to(parameter.dtype, copy=True)
             optimizer.step()
-            lines += [f"value {step} {i} {numbers(p)}" for i, p in enumerate(parameters)]
-    pathlib.Path(__file__).with_name("optimizers.txt").write_text("\n".join(lines) + "\n")
+            if masters:
+                record.tensors("master", step, updated)
+                for parameter, master in zip(parameters, updated):
+                    parameter.data.copy_(master.data)
+            record.tensors("value", step, parameters)
+    record.write(__file__)
 
 
 if __name__ == "__main__":
