@@ -65,6 +65,8 @@ v1::RejectedRecipe RejectUnfit(const v1::Recipe& recipe, const v1::Estimate& est
                          absl::StrCat("stage ", stage.stage(), " needs ", BytesText(stage.peak_allocated_bytes()), " at ",
                                       stage.peak_at(), ", ", BytesText(UsableBytes(stage)), " are usable"));
   rejected.set_peak_memory_bytes(stage.peak_allocated_bytes());
+  // Another stage may need more: nobody looked.
+  rejected.set_is_bound(estimate.stages_size() < recipe.parallelism().pipeline_parallel_degree());
   return rejected;
 }
 

@@ -9,22 +9,28 @@
 #include "simulator/capture/instance_actions.h"
 
 namespace legoai::sim {
-namespace {
 
-class Stages {
+class StageCapture::Impl {
  public:
-  explicit Stages(const parallel::ResolvedRecipe& resolved) : resolved_(resolved), mesh_(resolved.mesh()) {}
-
-  absl::StatusOr<std::vector<CapturedStage>> Run() {
-    schedule_ = resolved_.MakeSchedule();
-    lowered_ = parallel::Lower(schedule_);
+  Impl(const parallel::ResolvedRecipe& resolved, const graph::PassOptions& options, std::vector<graph::PassReport>* reports)
+      : resolved_(resolved),
+        mesh_(resolved.mesh()),
+        options_(options),
+        reports_(reports),
+        schedule_(resolved.MakeSchedule()),
+        lowered_(parallel::Lower(schedule_)) {
     for (int64_t stage = 0; stage < mesh_.pp; ++stage) ++stages_of_[KindOf(stage)];
-    std::vector<CapturedStage> stages;
-    for (int64_t stage = 0; stage < mesh_.pp; ++stage) {
-      ASSIGN_OR_RETURN(auto captured, CaptureStage(stage));
-      stages.push_back(std::move(captured));
-    }
-    return stages;
+  }
+
+  int64_t stages() const { return mesh_.pp; }
+
+  absl::StatusOr<CapturedStage> Stage(int64_t stage) {
+    ASSIGN_OR_RETURN(auto captured, CaptureStage(stage));
+    if (!graph::HasPasses(resolved_) && options_.dump_directory.empty()) return captured;
+    graph::PassOptions own = options_;
+    if (!own.dump_directory.empty() && mesh_.pp > 1) absl::StrAppend(&own.dump_directory, "/rank", captured.rank);
+    ASSIGN_OR_RETURN(auto trace, graph::RunPasses(captured.Flat(), resolved_, own, reports_));
+    return CapturedStage{captured.rank, std::make_shared<const graph::Trace>(std::move(trace))};
   }
 
  private:
@@ -98,24 +104,30 @@ class Stages {
 
   const parallel::ResolvedRecipe& resolved_;
   const mesh::Mesh& mesh_;
-  parallel::Schedule schedule_;
-  parallel::LoweredSchedule lowered_;
+  const graph::PassOptions options_;
+  std::vector<graph::PassReport>* const reports_;
+  const parallel::Schedule schedule_;
+  const parallel::LoweredSchedule lowered_;
   std::map<Kind, int64_t> stages_of_;
   std::map<Kind, Part> parts_;
 };
 
-}  // namespace
+StageCapture::StageCapture(const parallel::ResolvedRecipe& resolved, const graph::PassOptions& options,
+                           std::vector<graph::PassReport>* reports)
+    : impl_(std::make_unique<Impl>(resolved, options, reports)) {}
+StageCapture::~StageCapture() = default;
+
+int64_t StageCapture::stages() const { return impl_->stages(); }
+absl::StatusOr<CapturedStage> StageCapture::Stage(int64_t stage) { return impl_->Stage(stage); }
 
 absl::StatusOr<std::vector<CapturedStage>> CaptureStages(const parallel::ResolvedRecipe& resolved,
                                                          const graph::PassOptions& options,
                                                          std::vector<graph::PassReport>* reports) {
-  ASSIGN_OR_RETURN(auto stages, Stages(resolved).Run());
-  if (!graph::HasPasses(resolved) && options.dump_directory.empty()) return stages;
-  for (CapturedStage& stage : stages) {
-    graph::PassOptions own = options;
-    if (!own.dump_directory.empty() && stages.size() > 1) absl::StrAppend(&own.dump_directory, "/rank", stage.rank);
-    ASSIGN_OR_RETURN(auto trace, graph::RunPasses(stage.Flat(), resolved, own, reports));
-    stage = {stage.rank, std::make_shared<const graph::Trace>(std::move(trace))};
+  StageCapture capture(resolved, options, reports);
+  std::vector<CapturedStage> stages;
+  for (int64_t stage = 0; stage < capture.stages(); ++stage) {
+    ASSIGN_OR_RETURN(auto captured, capture.Stage(stage));
+    stages.push_back(std::move(captured));
   }
   return stages;
 }

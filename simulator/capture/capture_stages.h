@@ -34,9 +34,25 @@ struct CapturedStage {
   graph::Trace Flat() const { return instances ? graph::Flatten(*trace, *instances) : *trace; }
 };
 
-// `options.dump_directory` has a folder "rankN" for each stage where there are several. `reports`, of each stage in turn, may be
-// null.
-// Errors: those of CaptureStep and RunPasses.
+// The stages of one recipe, captured as they are asked for. What is given does not depend on the order. Not thread-safe.
+class StageCapture {
+ public:
+  // `resolved` must outlive it. `options.dump_directory` has a folder "rankN" for each stage where there are several. `reports`,
+  // of each stage in turn, may be null.
+  explicit StageCapture(const parallel::ResolvedRecipe& resolved, const graph::PassOptions& options = {},
+                        std::vector<graph::PassReport>* reports = nullptr);
+  ~StageCapture();
+
+  int64_t stages() const;
+  // To be asked for once. Errors: those of CaptureStep and RunPasses.
+  absl::StatusOr<CapturedStage> Stage(int64_t stage);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// All of them, in the order of the pipeline.
 absl::StatusOr<std::vector<CapturedStage>> CaptureStages(const parallel::ResolvedRecipe& resolved,
                                                          const graph::PassOptions& options = {},
                                                          std::vector<graph::PassReport>* reports = nullptr);

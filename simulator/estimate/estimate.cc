@@ -23,6 +23,7 @@
 #include "simulator/measure/host_measurement.h"
 #include "simulator/measure/operator_benchmark.h"
 #include "simulator/memory/memory_simulator.h"
+#include "simulator/symbolic/memory_bound.h"
 #include "worker/comm/cpu_tensors.h"
 
 namespace legoai::sim {
@@ -30,19 +31,22 @@ namespace {
 
 double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - start); }
 
-absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Device& device, bool timeline,
-                       std::vector<MemoryProfile>* profiles, v1::Estimate* estimate) {
+// The captured stages of a step by their numbers.
+using Captured = std::map<int64_t, CapturedStage>;
+
+// `estimate` gets an entry for each, and whether they all fit.
+absl::Status AddMemory(const Captured& stages, const v1::Device& device, bool timeline, std::vector<MemoryProfile>* profiles,
+                       v1::Estimate* estimate) {
   MemoryOptions options = MemoryOptionsOf(device);
   options.timeline = timeline;
   options.onednn_bfloat16 = comm::OneDnnComputesBfloat16();
   bool fits = true;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const CapturedStage& captured = stages[i];
+  for (const auto& [number, captured] : stages) {
     ASSIGN_OR_RETURN(auto profile, captured.instances ? SimulateMemory(*captured.trace, *captured.instances, options)
                                                       : SimulateMemory(*captured.trace, options));
     auto* stage = estimate->add_stages();
-    stage->set_stage(static_cast<int64_t>(i));
-    stage->set_rank(stages[i].rank);
+    stage->set_stage(number);
+    stage->set_rank(captured.rank);
     stage->set_peak_requested_bytes(profile.peak_requested_bytes);
     stage->set_peak_allocated_bytes(profile.peak_allocated_bytes);
     stage->set_reserve_bytes(device.reserve_bytes());
@@ -56,17 +60,16 @@ absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Devic
   return absl::OkStatus();
 }
 
-std::vector<StageTrace> StageTraces(const std::vector<CapturedStage>& stages) {
+std::vector<StageTrace> StageTraces(const Captured& stages) {
   std::vector<StageTrace> traces;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const CapturedStage& stage = stages[i];
-    traces.push_back({stage.trace.get(), static_cast<int64_t>(i), stage.rank, stage.instances ? &*stage.instances : nullptr});
+  for (const auto& [number, stage] : stages) {
+    traces.push_back({stage.trace.get(), number, stage.rank, stage.instances ? &*stage.instances : nullptr});
   }
   return traces;
 }
 
-void Flatten(std::vector<CapturedStage>* stages) {
-  for (CapturedStage& stage : *stages) stage = {stage.rank, std::make_shared<const graph::Trace>(stage.Flat())};
+void Flatten(Captured* stages) {
+  for (auto& [_, stage] : *stages) stage = {stage.rank, std::make_shared<const graph::Trace>(stage.Flat())};
 }
 
 // Steps are replayed on this machine: it must be one like it.
@@ -122,6 +125,38 @@ absl::StatusOr<bool> WantsTime(const v1::SimRequest& request, const std::vector<
   ASSIGN_OR_RETURN(auto roofline, RooflineModel::Create(request.cluster().device()));
   ASSIGN_OR_RETURN(const double least, LeastStepSeconds(traces, *roofline, CollectiveCostModel(request.cluster())));
   return least < below;
+}
+
+// Whether one stage alone shows that the recipe does not fit and that its time is not wanted: the estimate then is of that stage.
+// Tried are those that are likely to need most: the one that does by the closed forms, and the last, where schedules that put
+// weight gradients off keep most. What is captured for that stays in `stages`.
+absl::StatusOr<bool> IsSettledByOneStage(const v1::SimRequest& request, const parallel::ResolvedRecipe& resolved,
+                                         StageCapture* capture, Captured* stages, v1::Estimate* estimate) {
+  const bool may_settle = request.unfit_time_below_seconds() > 0 && request.cost_mode() != v1::COST_BENCHMARK;
+  if (!may_settle || capture->stages() == 1) return false;
+  for (const int64_t number : {FullestStage(resolved), capture->stages() - 1}) {
+    if (stages->count(number) > 0) continue;
+    ASSIGN_OR_RETURN(auto stage, capture->Stage(number));
+    stages->emplace(number, stage);
+    const Captured one = {{number, std::move(stage)}};
+    v1::Estimate of_one = *estimate;
+    std::vector<MemoryProfile> memory;
+    RETURN_IF_ERROR(AddMemory(one, request.cluster().device(), /*timeline=*/false, &memory, &of_one));
+    ASSIGN_OR_RETURN(const bool wants_time, WantsTime(request, StageTraces(one), of_one));
+    if (wants_time) continue;
+    *estimate = std::move(of_one);
+    return true;
+  }
+  return false;
+}
+
+absl::Status CaptureRest(StageCapture* capture, Captured* stages) {
+  for (int64_t number = 0; number < capture->stages(); ++number) {
+    if (stages->count(number) > 0) continue;
+    ASSIGN_OR_RETURN(auto stage, capture->Stage(number));
+    stages->emplace(number, std::move(stage));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status AddTime(const v1::SimRequest& request, const StepSimulation& step, const parallel::ResolvedRecipe& resolved,
@@ -194,7 +229,15 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   estimate.set_parameters(model::ParameterCount(request.model()));
   estimate.set_world_size(world);
   absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(auto stages, CaptureStages(resolved, {.dump_directory = request.dump_passes_directory()}));
+  StageCapture capture(resolved, {.dump_directory = request.dump_passes_directory()});
+  Captured stages;
+  ASSIGN_OR_RETURN(const bool settled, IsSettledByOneStage(request, resolved, &capture, &stages, &estimate));
+  if (settled) {
+    estimate.set_capture_seconds(SecondsSince(start));
+    return estimate;
+  }
+  status = CaptureRest(&capture, &stages);
+  if (!status.ok()) return status;
   // A benchmark runs the whole step.
   if (request.cost_mode() == v1::COST_BENCHMARK) Flatten(&stages);
   estimate.set_capture_seconds(SecondsSince(start));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
@@ -274,27 +275,51 @@ TEST(EstimateRecipe, FitsToTheByteIsDecidedByTheFullestStage) {
   }
 }
 
-// Where the time of what does not fit is only wanted if it is short, it is told where the step might be shorter: memory is told
-// in either case.
+const v1::StageEstimate* StageOf(const v1::Estimate& estimate, int64_t number) {
+  for (const auto& stage : estimate.stages()) {
+    if (stage.stage() == number) return &stage;
+  }
+  return nullptr;
+}
+
+// Where the time of what does not fit is only wanted if it is short, it is told where the step might be shorter. If not, one stage
+// that does not fit may stand for all, with the memory that it has in the whole.
 TEST(EstimateRecipe, TellsNoTimeOfWhatFitsNowhereAndIsSlow) {
-  for (const int64_t pp : {1, 2}) {
+  for (const int64_t pp : {1, 2, 4}) {
     SCOPED_TRACE(testing::Message() << "pp " << pp);
-    v1::SimRequest request = Request(pp == 1 ? "h100-sxm-80:2x1" : "h100-sxm-80:4x1", 1, 2, pp, v1::AC_FULL);
+    v1::SimRequest request = Request(absl::StrCat("h100-sxm-80:", 2 * pp, "x1").c_str(), 1, 2, pp, v1::AC_FULL);
+    request.mutable_recipe()->mutable_parallelism()->set_pipeline_parallel_microbatch_size(1);
     const auto fits = EstimateRecipe(request);
     ASSERT_TRUE(fits.ok()) << fits.status();
     const double seconds = fits->step_time_seconds();
     request.set_unfit_time_below_seconds(1e-9 * seconds);
     EXPECT_EQ(EstimateRecipe(request)->step_time_seconds(), seconds) << "it fits";
-    request.mutable_cluster()->mutable_device()->set_memory_bytes(fits->stages(0).peak_allocated_bytes() - 1);
-    const auto slow = EstimateRecipe(request);
-    ASSERT_TRUE(slow.ok()) << slow.status();
-    EXPECT_FALSE(slow->fits());
-    EXPECT_EQ(slow->step_time_seconds(), 0);
-    EXPECT_EQ(slow->stages(0).peak_allocated_bytes(), fits->stages(0).peak_allocated_bytes());
-    request.set_unfit_time_below_seconds(1.001 * seconds);
-    EXPECT_EQ(EstimateRecipe(request)->step_time_seconds(), seconds) << "the bound is no more than the time";
-    request.clear_unfit_time_below_seconds();
-    EXPECT_EQ(EstimateRecipe(request)->step_time_seconds(), seconds);
+    EXPECT_EQ(EstimateRecipe(request)->stages_size(), pp);
+    for (const auto& least : fits->stages()) {  // of those that do not fit
+      v1::SimRequest tight = request;
+      tight.mutable_cluster()->mutable_device()->set_memory_bytes(least.peak_allocated_bytes() + least.reserve_bytes() - 1);
+      const auto slow = EstimateRecipe(tight);
+      ASSERT_TRUE(slow.ok()) << slow.status();
+      EXPECT_FALSE(slow->fits());
+      EXPECT_EQ(slow->step_time_seconds(), 0);
+      const bool whole = slow->stages_size() == pp;
+      EXPECT_TRUE(whole || slow->stages_size() == 1) << slow->stages_size();
+      for (const auto& stage : slow->stages()) {
+        EXPECT_EQ(stage.peak_allocated_bytes(), StageOf(*fits, stage.stage())->peak_allocated_bytes());
+        EXPECT_EQ(stage.peak_at(), StageOf(*fits, stage.stage())->peak_at());
+        EXPECT_TRUE(whole || stage.peak_allocated_bytes() + stage.reserve_bytes() > stage.capacity_bytes());
+      }
+      tight.set_unfit_time_below_seconds(1.001 * seconds);
+      const auto wanted = EstimateRecipe(tight);
+      EXPECT_EQ(wanted->step_time_seconds(), seconds) << "the bound is no more than the time";
+      EXPECT_EQ(wanted->stages_size(), pp);
+      tight.clear_unfit_time_below_seconds();
+      EXPECT_EQ(EstimateRecipe(tight)->step_time_seconds(), seconds);
+      EXPECT_EQ(EstimateRecipe(tight)->stages_size(), pp);
+    }
+    // Where no stage fits, one is enough.
+    request.mutable_cluster()->mutable_device()->set_memory_bytes(fits->stages(0).reserve_bytes() + 1);
+    EXPECT_EQ(EstimateRecipe(request)->stages_size(), 1);
   }
 }
 

@@ -33,6 +33,21 @@ int64_t Saved(const StageSizes& s, int64_t in_flight, int64_t heads) {
   return in_flight * s.saved_chunk_bytes + (s.has_head ? heads * s.saved_head_bytes : 0);
 }
 
+struct StageBound {
+  int64_t stage = 0, bytes = 0;
+};
+
+// More microbatches in flight never lower the bound, so the first stage of each kind is enough; of a listed schedule all stages
+// are looked at.
+StageBound Fullest(const parallel::ResolvedRecipe& resolved) {
+  StageBound fullest;
+  for (const int64_t stage : DistinctStages(resolved)) {
+    const int64_t bytes = BoundMemory(resolved, resolved.mesh().FirstRankOfStage(stage)).peak_requested_bytes;
+    if (bytes > fullest.bytes) fullest = {stage, bytes};
+  }
+  return fullest;
+}
+
 }  // namespace
 
 MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) {
@@ -59,14 +74,7 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) 
   return bound;
 }
 
-// More microbatches in flight never lower the bound, so the first stage of each kind is enough; of a listed schedule all stages
-// are looked at.
-int64_t LargestBound(const parallel::ResolvedRecipe& resolved) {
-  int64_t largest = 0;
-  for (const int64_t stage : DistinctStages(resolved)) {
-    largest = std::max(largest, BoundMemory(resolved, resolved.mesh().FirstRankOfStage(stage)).peak_requested_bytes);
-  }
-  return largest;
-}
+int64_t LargestBound(const parallel::ResolvedRecipe& resolved) { return Fullest(resolved).bytes; }
+int64_t FullestStage(const parallel::ResolvedRecipe& resolved) { return Fullest(resolved).stage; }
 
 }  // namespace legoai::sim

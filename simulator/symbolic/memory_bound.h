@@ -26,5 +26,7 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank);
 
 // The largest peak_requested_bytes of all stages: if that does not fit, the recipe does not.
 int64_t LargestBound(const parallel::ResolvedRecipe& resolved);
+// The first stage that has it.
+int64_t FullestStage(const parallel::ResolvedRecipe& resolved);
 
 }  // namespace legoai::sim
