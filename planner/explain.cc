@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/recipe/recipe.h"
 #include "planner/compare.h"
 #include "planner/plan_facts.h"
 #include "planner/ranking.h"
@@ -348,6 +349,7 @@ std::string Summarize(const v1::Recipe& recipe) {
     parts.push_back(absl::StrCat("gathered ", p.fsdp_prefetch_depth(), " layers ahead"));
   if (p.has_context_parallel_degree()) degree("cp", p.context_parallel_degree());
   degree("tp", p.tensor_parallel_degree());
+  if (p.tensor_parallel_degree() > 1 && !parallel::SplitsTokens(p)) parts.push_back("no sequence parallel");
   if (p.sequence_parallel_gather_in_backward()) parts.push_back("inputs gathered again");
   if (p.pipeline_parallel_degree() > 1) {
     const std::string chunks = p.has_pipeline_parallel_layers_per_stage()

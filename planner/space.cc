@@ -101,7 +101,7 @@ std::vector<int64_t> ReshardSizes(const v1::PlanRequest& request, const Candidat
 std::vector<bool> GathersAgain(const v1::PlanRequest& request, const Candidate& candidate) {
   const bool asked = request.base().parallelism().sequence_parallel_gather_in_backward();
   const bool by_block = candidate.checkpointing != v1::AC_NONE && !candidate.keeps_operators;
-  if (candidate.tensor == 1 || by_block) return {asked};
+  if (candidate.tensor == 1 || by_block || !parallel::SplitsTokens(request.base().parallelism())) return {asked};
   return {false, true};
 }
 

@@ -153,7 +153,9 @@ constexpr Family kFamilies[] = {
     {v1::QWEN3, "Qwen3ForCausalLM", "qwen3", 32768, 128, 32},
     {v1::GEMMA, "GemmaForCausalLM", "gemma", 8192, 256, 16, "gelu_pytorch_tanh", true},
 };
-constexpr char kGpt2Name[] = "GPT2LMHeadModel";
+constexpr char kGpt2Name[] = "GPT2LMHeadModel", kGpt2Type[] = "gpt2";
+// Megatron's GPT, which transformers has not: GPT-2's keys, and those of kGptKeys.
+constexpr char kGptName[] = "GPTModel", kGptType[] = "gpt";
 
 // Null for another family.
 const Family* FamilyOf(v1::Architecture architecture) {
@@ -245,7 +247,10 @@ void ReadLlama(const Family& family, Reader* reader, v1::Model* model) {
   reader->Only("attention_dropout", 0.0);
 }
 
-void ReadGpt2(Reader* reader, v1::Model* model) {
+constexpr const char* kGptKeys[] = {"num_key_value_heads", "parallel_block"};
+
+// Of either name.
+void ReadGpt2(const std::string& name, Reader* reader, v1::Model* model) {
   model->set_architecture(v1::GPT2);
   model->set_vocab_size(reader->Whole("vocab_size"));
   model->set_hidden_size(reader->Whole("n_embd"));
@@ -265,7 +270,20 @@ void ReadGpt2(Reader* reader, v1::Model* model) {
   model->set_embd_pdrop(reader->Real("embd_pdrop", 0, below_one, 0.1));
   model->set_attn_pdrop(reader->Real("attn_pdrop", 0, below_one, 0.1));
   model->set_resid_pdrop(reader->Real("resid_pdrop", 0, below_one, 0.1));
-  reader->Only("model_type", "gpt2");
+  if (name == kGptName) {
+    model->set_num_key_value_heads(reader->Whole("num_key_value_heads", heads));
+    if (reader->status().ok() && heads % model->num_key_value_heads() != 0) {
+      reader->Fail("num_key_value_heads", "must divide n_head");
+    }
+    model->set_parallel_block(reader->Boolean("parallel_block", false));
+    if (model->num_key_value_heads() != heads && model->attn_pdrop() > 0) {
+      reader->Fail("attn_pdrop", "must be 0 where heads share keys and values");
+    }
+    if (model->parallel_block() && model->resid_pdrop() > 0) reader->Fail("resid_pdrop", "must be 0 with parallel_block");
+  } else {
+    for (const char* key : kGptKeys) reader->NotThere(key);
+  }
+  reader->Only("model_type", name == kGptName ? kGptType : kGpt2Type);
   // transformers reads these names of the sizes too.
   reader->Only("hidden_size", model->hidden_size());
   reader->Only("num_hidden_layers", model->num_hidden_layers());
@@ -300,7 +318,7 @@ std::string Architecture(Reader* reader) {
   for (const Family& family : kFamilies) {
     if (*type == family.model_type) return family.name;
   }
-  return *type == "gpt2" ? kGpt2Name : "";
+  return *type == kGpt2Type ? kGpt2Name : *type == kGptType ? kGptName : "";
 }
 
 void WriteRopeScaling(Json* json, const v1::Model& model) {
@@ -355,23 +373,26 @@ Json LlamaJson(const v1::Model& m) {
 }
 
 Json Gpt2Json(const v1::Model& m) {
-  return {{"activation_function", "gelu_new"},
-          {"architectures", Json::array({kGpt2Name})},
-          {"attn_pdrop", m.attn_pdrop()},
-          {"embd_pdrop", m.embd_pdrop()},
-          {"initializer_range", m.initializer_range()},
-          {"layer_norm_epsilon", m.norm_eps()},
-          {"model_type", "gpt2"},
-          {"n_embd", m.hidden_size()},
-          {"n_head", m.num_attention_heads()},
-          {"n_inner", m.intermediate_size()},
-          {"n_layer", m.num_hidden_layers()},
-          {"n_positions", m.max_position_embeddings()},
-          {"resid_pdrop", m.resid_pdrop()},
-          {"tie_word_embeddings", m.tie_word_embeddings()},
-          {"torch_dtype", "float32"},
-          {"use_cache", true},
-          {"vocab_size", m.vocab_size()}};
+  const bool is_gpt2 = m.num_key_value_heads() == m.num_attention_heads() && !m.parallel_block();
+  Json json = {{"activation_function", "gelu_new"},
+               {"architectures", Json::array({is_gpt2 ? kGpt2Name : kGptName})},
+               {"attn_pdrop", m.attn_pdrop()},
+               {"embd_pdrop", m.embd_pdrop()},
+               {"initializer_range", m.initializer_range()},
+               {"layer_norm_epsilon", m.norm_eps()},
+               {"model_type", is_gpt2 ? kGpt2Type : kGptType},
+               {"n_embd", m.hidden_size()},
+               {"n_head", m.num_attention_heads()},
+               {"n_inner", m.intermediate_size()},
+               {"n_layer", m.num_hidden_layers()},
+               {"n_positions", m.max_position_embeddings()},
+               {"resid_pdrop", m.resid_pdrop()},
+               {"tie_word_embeddings", m.tie_word_embeddings()},
+               {"torch_dtype", "float32"},
+               {"use_cache", true},
+               {"vocab_size", m.vocab_size()}};
+  if (!is_gpt2) json.update({{"num_key_value_heads", m.num_key_value_heads()}, {"parallel_block", m.parallel_block()}});
+  return json;
 }
 
 // A fault of the text, or of a key in it, as one of config.json.
@@ -396,13 +417,12 @@ absl::StatusOr<v1::Model> ParseHfConfig(const std::string& text, const std::stri
                                           [&](const Family& known) { return known.name == architecture; });
   if (family != std::end(kFamilies)) {
     ReadLlama(*family, &reader, &model);
-  } else if (architecture == kGpt2Name) {
-    ReadGpt2(&reader, &model);
+  } else if (architecture == kGpt2Name || architecture == kGptName) {
+    ReadGpt2(architecture, &reader, &model);
   } else {
     std::string known;
     for (const Family& one : kFamilies) absl::StrAppend(&known, one.name, ", ");
-    known.resize(known.size() - 2);
-    reader.Fail("architectures", absl::StrCat("is not supported: ", known, " and ", kGpt2Name, " are"));
+    reader.Fail("architectures", absl::StrCat("is not supported: ", known, kGpt2Name, " and ", kGptName, " are"));
   }
   reader.NotThere("quantization_config");
   reader.Only("pruned_heads", Json::object());

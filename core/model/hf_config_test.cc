@@ -227,6 +227,30 @@ TEST(ParseHfConfig, WindowsOfAllLayersOrNone) {
   }
 }
 
+// Megatron's, with dropouts that sharing keys and a parallel block rule out.
+Json Gpt() {
+  Json json = Gpt2();
+  json.update({{"architectures", Json::array({"GPTModel"})},
+               {"model_type", "gpt"},
+               {"num_key_value_heads", 4},
+               {"parallel_block", true},
+               {"attn_pdrop", 0.0},
+               {"resid_pdrop", 0.0}});
+  return json;
+}
+
+TEST(ParseHfConfig, GptOfMegatron) {
+  ExpectModel(Parse(Gpt()), R"(name: "test" architecture: GPT2 vocab_size: 50257 hidden_size: 768 intermediate_size: 3072
+    num_hidden_layers: 12 num_attention_heads: 12 num_key_value_heads: 4 head_dim: 64 max_position_embeddings: 1024
+    norm_eps: 1e-5 tie_word_embeddings: true initializer_range: 0.02 embd_pdrop: 0.1 parallel_block: true)");
+  EXPECT_EQ(Refusal(Gpt(), "num_key_value_heads", 5), "config.json: num_key_value_heads = 5");
+  EXPECT_EQ(Refusal(Gpt(), "attn_pdrop", 0.1), "config.json: attn_pdrop = 0.1");
+  EXPECT_EQ(Refusal(Gpt(), "resid_pdrop", 0.1), "config.json: resid_pdrop = 0.1");
+  EXPECT_EQ(Refusal(Gpt(), "model_type", "gpt2"), "config.json: model_type = gpt2");
+  EXPECT_EQ(Refusal(Gpt2(), "parallel_block", true), "config.json: parallel_block = true") << "transformers would not read it";
+  EXPECT_EQ(Refusal(Gpt2(), "num_key_value_heads", 4), "config.json: num_key_value_heads = 4");
+}
+
 TEST(ParseHfConfig, MissingKeysAreNamed) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
     EXPECT_EQ(Refusal(Llama(), key, nullptr), std::string("config.json: ") + key + " = ");
@@ -360,7 +384,7 @@ TEST(WriteHfConfig, SaysWhatTransformersNeeds) {
   windows.update({{"use_sliding_window", true}, {"sliding_window", 512}, {"max_window_layers", 0}});
   Json no_windows = Qwen2();
   no_windows["sliding_window"] = nullptr;
-  for (const Json& original : {Llama(), Gpt2(), Mistral(), no_windows, Qwen3(), windows, Gemma()}) {
+  for (const Json& original : {Llama(), Gpt2(), Gpt(), Mistral(), no_windows, Qwen3(), windows, Gemma()}) {
     v1::Model model = Parse(original);
     model.clear_config_json();
     const Json written = Json::parse(WriteHfConfig(model));

@@ -20,8 +20,9 @@ int64_t LlamaBlock(const v1::Model& m) {
 
 // Layer norms have weight and bias, projections a bias each.
 int64_t Gpt2Block(const v1::Model& m) {
-  const int64_t h = m.hidden_size(), inner = m.intermediate_size();
-  return 4 * h + (3 * h * h + 3 * h) + (h * h + h) + (h * inner + inner) + (inner * h + h);
+  const int64_t h = m.hidden_size(), inner = m.intermediate_size(), kv = m.num_key_value_heads() * m.head_dim();
+  const int64_t norms = (m.parallel_block() ? 1 : 2) * 2 * h;
+  return norms + (h * h + h) + 2 * (h * kv + kv) + (h * h + h) + (h * inner + inner) + (inner * h + h);
 }
 
 }  // namespace

@@ -86,8 +86,10 @@ const std::vector<std::string>& KeepableOperators() {
 
 std::vector<std::string> ModulesOfBlock(const v1::Model& model) {
   if (model.architecture() == v1::GPT2) {
-    return {"",     "ln_1", "attn",     "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.c_proj",
-            "ln_2", "mlp",  "mlp.c_fc", "mlp.c_proj"};
+    std::vector<std::string> modules = {"", "ln_1", "attn", "attn.q_proj", "attn.k_proj",
+                                        "attn.v_proj", "attn.c_proj", "mlp", "mlp.c_fc", "mlp.c_proj"};
+    if (!model.parallel_block()) modules.insert(modules.begin() + 7, "ln_2");
+    return modules;
   }
   std::vector<std::string> modules = {"",
                                       "input_layernorm",

@@ -71,7 +71,7 @@ bool EachRankHasTokens(int64_t vocab, int64_t tp) { return (vocab + tp - 1) / tp
 // The tensor parallel degrees that the model and the sequence allow, ascending: they divide all that is cut.
 std::vector<int64_t> DegreesOfModel(const Candidate& c) {
   constexpr int64_t kMostRanks = 1 << 16;
-  int64_t common = c.layout.seq_len;
+  int64_t common = SplitsTokens(c.recipe.parallelism()) ? c.layout.seq_len : 0;  // gcd(0, n) is n
   for (const int64_t number : {c.model.num_attention_heads(), c.model.intermediate_size()}) {
     common = std::gcd(common, number);
   }
@@ -144,7 +144,7 @@ Broken TpDividesVocab(const Candidate& c) {
 
 // Sequence parallel cuts the sequence between the blocks.
 Broken TpDividesSequence(const Candidate& c) {
-  if (c.layout.seq_len % c.layout.mesh.tp == 0) return {};
+  if (c.layout.seq_len % c.layout.mesh.tp == 0 || !SplitsTokens(c.recipe.parallelism())) return {};
   return Fault(
       "training.seq_len", c.layout.seq_len,
       absl::StrCat("must be a multiple of tensor_parallel_degree, ", c.layout.mesh.tp, ", which also cuts the sequence"));
@@ -152,7 +152,7 @@ Broken TpDividesSequence(const Candidate& c) {
 
 // Each rank has as long a part of every sequence, or two with head-tail parts, and tensor parallel cuts each of these again.
 Broken CpDividesSequence(const Candidate& c) {
-  const int64_t cp = c.layout.mesh.cp, tp = c.layout.mesh.tp, seq = c.layout.seq_len;
+  const int64_t cp = c.layout.mesh.cp, seq = c.layout.seq_len, tp = SplitsTokens(c.recipe.parallelism()) ? c.layout.mesh.tp : 1;
   if (cp == 1) return {};
   const bool head_tail = c.recipe.parallelism().context_parallel_load_balancer() == v1::BALANCE_HEAD_TAIL;
   const int64_t parts = (head_tail ? 2 : 1) * cp * tp;  // degrees make the world size, so their product fits

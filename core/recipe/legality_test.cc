@@ -161,6 +161,9 @@ TEST(FirstViolation, TpDividesSequence) {
   v1::Recipe recipe = Degrees(1, 1, 2, 1);
   recipe.mutable_training()->set_seq_len(47);
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "tp_divides_sequence: training.seq_len = 47");
+  v1::Recipe whole = recipe;
+  whole.mutable_parallelism()->set_sequence_parallel(false);
+  EXPECT_EQ(Verdict(whole, SmallLlama(), 2), "legal") << "no rank has a part of it";
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 1).substr(0, 24), "degrees_match_world_size");
 }
 

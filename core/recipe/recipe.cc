@@ -183,6 +183,10 @@ void CheckParallelism(const v1::Parallelism& p, Checker* check) {
   check->Whole("parallelism.fsdp_prefetch_depth", p.fsdp_prefetch_depth(), 0, 64);
   check->Whole("parallelism.fsdp_reshard_after_forward_size", p.fsdp_reshard_after_forward_size(), 0);
   check->Whole("parallelism.tensor_parallel_degree", p.tensor_parallel_degree(), 1);
+  if (!SplitsTokens(p) && p.sequence_parallel_gather_in_backward()) {
+    check->Fail("parallelism.sequence_parallel_gather_in_backward", "true",
+                "has nothing to gather with sequence_parallel = false, where each rank has all tokens: leave one of them out");
+  }
   check->Whole("parallelism.context_parallel_degree", p.context_parallel_degree(), 1);
   check->Whole("parallelism.pipeline_parallel_degree", p.pipeline_parallel_degree(), 1);
   if (!v1::PipelineSchedule_IsValid(p.pipeline_parallel_schedule()) ||

@@ -27,6 +27,9 @@ std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe);
 // The first of them. Unset keys count as their defaults.
 absl::Status CheckRecipe(v1::Recipe recipe);
 
+// Whether tensor parallelism splits the tokens between the regions that it cuts by heads and columns. Unset: yes.
+inline bool SplitsTokens(const v1::Parallelism& p) { return !p.has_sequence_parallel() || p.sequence_parallel(); }
+
 // How many of the blocks [first, last), counted from 0 over the whole model, are recomputed in backward, fully or except for what
 // keep_policy.h keeps. `section` is checked and has its defaults.
 int64_t RecomputedBlocks(const v1::ActivationCheckpoint& section, int64_t first, int64_t last);

@@ -80,6 +80,10 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
             "parallelism.expert_parallel_degree|4|is not supported yet: leave it at 1");
   EXPECT_EQ(Refusal("[parallelism]\nenable_async_tensor_parallel = true"),
             "parallelism.enable_async_tensor_parallel|true|is not supported yet: leave it at false");
+  EXPECT_EQ(Refusal("[parallelism]\nsequence_parallel = false"), "accepted");
+  EXPECT_EQ(Refusal("[parallelism]\nsequence_parallel = false\nsequence_parallel_gather_in_backward = true"),
+            "parallelism.sequence_parallel_gather_in_backward|true|has nothing to gather with sequence_parallel = false, where "
+            "each rank has all tokens: leave one of them out");
   EXPECT_EQ(Refusal("[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\""), "accepted");
   EXPECT_EQ(Refusal("[activation_checkpoint]\nselective_ac_policy = \"* aten::mm all\""),
             "activation_checkpoint.selective_ac_policy|* aten::mm all|needs selective_ac_option = \"policy\"");

@@ -21,15 +21,16 @@ class BlockProducts {
  public:
   BlockProducts(const v1::Model& model, int64_t seq_len, int64_t tp) : model_(model), seq_len_(seq_len), tp_(tp) {
     const int64_t h = model.hidden_size(), inner = model.intermediate_size(), q = Queries();
+    const int64_t kv = model.num_key_value_heads() * model.head_dim();
     if (model.architecture() == v1::GPT2) {
-      for (const char* name : {"attn.q_proj", "attn.k_proj", "attn.v_proj"}) Column(name, h, h, /*bias=*/true);
+      Column("attn.q_proj", h, h, /*bias=*/true);
+      for (const char* name : {"attn.k_proj", "attn.v_proj"}) Column(name, h, kv, /*bias=*/true);
       Attention("attn");
       Row("attn.c_proj", h, h, /*bias=*/true);
       Column("mlp.c_fc", h, inner, /*bias=*/true);
       Row("mlp.c_proj", inner, h, /*bias=*/true);
       return;
     }
-    const int64_t kv = model.num_key_value_heads() * model.head_dim();
     Column("self_attn.q_proj", h, q, model.qkv_bias());
     Column("self_attn.k_proj", h, kv, model.qkv_bias());
     Column("self_attn.v_proj", h, kv, model.qkv_bias());

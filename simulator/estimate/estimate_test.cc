@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
@@ -149,33 +151,41 @@ v1::Model TinyGpt2(double dropout) {
   return model;
 }
 
+v1::Model TinyGptOfSides() {
+  v1::Model model = TinyGpt2(/*dropout=*/0);
+  model.set_num_key_value_heads(2);
+  model.set_parallel_block(true);
+  return model;
+}
+
 TEST(EstimateRecipe, WhatIsRecomputedIsWhatTheStepRecomputes) {
   struct Way {
     const char *name, *option, *policy, *forced;
   };
-  for (const bool gpt2 : {false, true}) {
-    for (const double dropout : {0.0, 0.1}) {
-      if (!gpt2 && dropout > 0) continue;
-      for (const int64_t tp : {1, 2}) {
-        for (const Way& way : {Way{"full", "", "", ""}, {"second", "2", "", ""}, {"op", "op", "", ""},
-                               {"forced", "op", "", gpt2 ? "attn.k_proj" : "self_attn.k_proj"},
-                               {"policy", "policy", "*attn* aten::mm|aten::addmm even; * aten::bmm 1", ""}}) {
-          SCOPED_TRACE(testing::Message()
-                       << (gpt2 ? "GPT-2" : "Llama") << " dropout " << dropout << " tp " << tp << " " << way.name);
-          v1::SimRequest request = Request("cpu:8x1", tp == 1 ? 2 : 1, tp, tp == 1 ? 1 : 2, v1::AC_SELECTIVE);
-          v1::ActivationCheckpoint& section = *request.mutable_recipe()->mutable_activation_checkpoint();
-          section.set_selective_ac_option(way.option);
-          section.set_selective_ac_policy(way.policy);
-          if (*way.forced != 0) section.add_per_op_sac_force_recompute_mm_shapes_by_fqns(way.forced);
-          if (*way.option == 0) section = {}, section.set_mode(v1::AC_FULL);
-          const v1::Model model = gpt2 ? TinyGpt2(dropout) : request.model();
-          const auto resolved = parallel::ResolvedRecipe::Create(request.recipe(), model, tp == 1 ? 2 : 4);
-          ASSERT_TRUE(resolved.ok()) << resolved.status();
-          const double recomputed = RecomputedFlops(*resolved);
-          EXPECT_GT(recomputed, 0);
-          EXPECT_DOUBLE_EQ(parallel::RecomputedFlopsPerToken(*resolved) * static_cast<double>(resolved->tokens_per_step()),
-                           recomputed);
-        }
+  const std::vector<std::pair<const char*, v1::Model>> models = {
+      {"Llama", *Request("cpu:8x1", 1, 1, 1, v1::AC_NONE).mutable_model()},
+      {"GPT-2", TinyGpt2(0)},
+      {"GPT-2 with dropout", TinyGpt2(0.1)},
+      {"GPT of sides", TinyGptOfSides()}};
+  for (const auto& [name, model] : models) {
+    const bool gpt2 = model.architecture() == v1::GPT2;
+    for (const int64_t tp : {1, 2}) {
+      for (const Way& way : {Way{"full", "", "", ""}, {"second", "2", "", ""}, {"op", "op", "", ""},
+                             {"forced", "op", "", gpt2 ? "attn.k_proj" : "self_attn.k_proj"},
+                             {"policy", "policy", "*attn* aten::mm|aten::addmm even; * aten::bmm 1", ""}}) {
+        SCOPED_TRACE(testing::Message() << name << " tp " << tp << " " << way.name);
+        v1::SimRequest request = Request("cpu:8x1", tp == 1 ? 2 : 1, tp, tp == 1 ? 1 : 2, v1::AC_SELECTIVE);
+        v1::ActivationCheckpoint& section = *request.mutable_recipe()->mutable_activation_checkpoint();
+        section.set_selective_ac_option(way.option);
+        section.set_selective_ac_policy(way.policy);
+        if (*way.forced != 0) section.add_per_op_sac_force_recompute_mm_shapes_by_fqns(way.forced);
+        if (*way.option == 0) section = {}, section.set_mode(v1::AC_FULL);
+        const auto resolved = parallel::ResolvedRecipe::Create(request.recipe(), model, tp == 1 ? 2 : 4);
+        ASSERT_TRUE(resolved.ok()) << resolved.status();
+        const double recomputed = RecomputedFlops(*resolved);
+        EXPECT_GT(recomputed, 0);
+        EXPECT_DOUBLE_EQ(parallel::RecomputedFlopsPerToken(*resolved) * static_cast<double>(resolved->tokens_per_step()),
+                         recomputed);
       }
     }
   }

@@ -54,6 +54,9 @@ v1::Model RandomModel(Random& random) {
     model.set_embd_pdrop(0.1);
     model.set_attn_pdrop(0.1);
     model.set_resid_pdrop(0.1);
+  } else if (gpt2) {
+    model.set_parallel_block(random.Pick({0, 1}) == 1);
+    model.set_num_key_value_heads(random.Pick({2, 4}));
   }
   return model;
 }
@@ -112,6 +115,7 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
     recipe.mutable_optimizer()->set_stochastic_rounding(rounding == 1);
     recipe.mutable_optimizer()->set_master_weights(rounding == 2);
   }
+  parallelism->set_sequence_parallel(parallelism->sequence_parallel_gather_in_backward() || random.Pick({0, 1}) == 1);
   return recipe;
 }
 

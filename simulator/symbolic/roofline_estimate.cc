@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "core/hardware/catalog.h"
 #include "core/recipe/keep_policy.h"
+#include "core/recipe/recipe.h"
 #include "core/schedule/timeline.h"
 #include "proto/status.h"
 #include "simulator/cost/collective_cost.h"
@@ -143,23 +145,30 @@ class StageEstimate {
     return operators * device_.host_dispatch_seconds();
   }
 
-  // Of a microbatch: two gathers and two scatters of a block forward, as many backward; recomputation repeats the forward's.
+  // Whether attention and feed-forward are one region, so that their communication is one.
+  bool IsOneRegion() const { return model_.parallel_block(); }
+  // Of a microbatch: a gather and a scatter of each region of a block forward, as many backward; recomputation repeats the
+  // forward's. Where tokens are not split, a sum takes the place of a scatter and a gather.
   double TensorParallel() {
     const double bytes = static_cast<double>(s_.tokens * model_.hidden_size() * s_.param_bytes);
-    const double times = 8 * static_cast<double>(s_.blocks) + 4 * again_;
+    const bool splits = parallel::SplitsTokens(resolved_.recipe().parallelism());
+    const double edges = (IsOneRegion() ? 1 : 2) * (splits ? 2 : 1);  // of a block, forward
+    const double times = edges * (2 * static_cast<double>(s_.blocks) + again_);
     const double of_step = times * static_cast<double>(s_.microbatches);
-    return times * Collective(LinkUse::kTensor, of_step, Effect::kAllGather, bytes, tp_);
+    return times * Collective(LinkUse::kTensor, of_step, splits ? Effect::kAllGather : Effect::kAllReduce, bytes, tp_);
   }
   // Of a microbatch: the inputs of a block's column-parallel products, gathered for the gradients of their weights beside the
-  // first gradient of an input, which is that of the up and of the value projection.
+  // first gradient of an input, which is that of the up and of the value projection; of one region, that of the up projection.
   double GatheredAgain() {
     if (mesh_.tp == 1 || s_.input_tokens == s_.tokens) return 0;
     const double bytes = static_cast<double>(s_.tokens * model_.hidden_size() * s_.param_bytes);
-    const double blocks = static_cast<double>(s_.blocks), of_step = 2 * blocks * static_cast<double>(s_.microbatches);
+    const double blocks = static_cast<double>(s_.blocks), regions = IsOneRegion() ? 1 : 2;
+    const double of_step = regions * blocks * static_cast<double>(s_.microbatches);
     const double gather = Collective(LinkUse::kTensor, of_step, Effect::kAllGather, bytes, tp_);
-    const int64_t values = std::max<int64_t>(1, model_.num_key_value_heads() / mesh_.tp) * model_.head_dim();
+    std::vector<int64_t> widths = {model_.intermediate_size() / mesh_.tp};
+    if (!IsOneRegion()) widths.push_back(std::max<int64_t>(1, model_.num_key_value_heads() / mesh_.tp) * model_.head_dim());
     double exposed = 0;
-    for (const int64_t width : {model_.intermediate_size() / mesh_.tp, values}) {
+    for (const int64_t width : widths) {
       const double flops = 2 * static_cast<double>(s_.tokens * model_.hidden_size()) * static_cast<double>(width);
       exposed += std::max(0.0, gather - Seconds({OpClass::kMatmul, dtype(), flops, 0, 0}));
     }

@@ -155,6 +155,20 @@ TEST(RooflineEstimateTest, GatheringAgainCostsWhatNothingHides) {
   EXPECT_NEAR(again.compute_seconds, plain.compute_seconds, 1e-12);
 }
 
+// A sum over the ranks moves what a gather and a scatter move; attention and feed-forward side by side have one region's of two.
+TEST(RooflineEstimateTest, SumsMoveWhatGathersAndScattersDo) {
+  Job job;
+  job.model = *model::ResolveModel("gpt2-medium");
+  job.recipe.mutable_training()->set_seq_len(1024);
+  job.recipe.mutable_parallelism()->set_tensor_parallel_degree(8);
+  const auto tensor = [&] { return job.Estimate().loads[static_cast<size_t>(LinkUse::kTensor)].bytes; };
+  const double split = tensor();
+  job.recipe.mutable_parallelism()->set_sequence_parallel(false);
+  EXPECT_NEAR(tensor() / split, 1, 1e-9);
+  job.model.set_parallel_block(true);
+  EXPECT_NEAR(tensor() / split, 0.5, 1e-9);
+}
+
 // What is waited for is the part of the step that the estimate calls communication.
 TEST(RooflineEstimateTest, LoadsOfTensorAndPipelineParallelAreWaitedFor) {
   Job job;

@@ -13,6 +13,7 @@
 #include "core/recipe/chunks.h"
 #include "core/recipe/keep_policy.h"
 #include "core/recipe/optimizer.h"
+#include "core/recipe/recipe.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/zero_bubble.h"
 
@@ -84,9 +85,11 @@ UnitElements LlamaFamilyBlock(const v1::Model& m, UnitCounter unit) {
 }
 
 UnitElements Gpt2Block(const v1::Model& m, UnitCounter unit) {
-  const int64_t h = m.hidden_size(), inner = m.intermediate_size();
-  for (int norm = 0; norm < 4; ++norm) unit.Add({h});
-  for (int projection = 0; projection < 3; ++projection) unit.Add({h, h}, 0), unit.Add({h}, 0);
+  const int64_t h = m.hidden_size(), inner = m.intermediate_size(), kv_heads = m.num_key_value_heads();
+  const int64_t kv = kv_heads * m.head_dim();
+  for (int norm = 0; norm < (m.parallel_block() ? 2 : 4); ++norm) unit.Add({h});
+  unit.Add({h, h}, 0), unit.Add({h}, 0);
+  for (int projection = 0; projection < 2; ++projection) unit.Add({kv, h}, 0, kv_heads), unit.Add({kv}, 0, kv_heads);
   unit.Add({h, h}, 1);
   unit.Add({h});
   unit.Add({inner, h}, 0);
@@ -125,11 +128,14 @@ int64_t LlamaFamilySaved(const v1::Model& m, const StageSizes& s, int64_t tp) {
 }
 
 // A GPT-2 block: layer norms their input, mean and rstd; projections their input; attention q, k, v and its output, and with
-// dropout of probabilities these twice (before and after); GELU its input and the projection its output.
+// dropout of probabilities these twice (before and after); GELU its input and the projection its output. A parallel block has one
+// norm, whose output all projections share.
 int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t tp) {
-  const int64_t h = m.hidden_size(), heads = m.num_attention_heads() / tp;
-  int64_t elements = 2 * (s.local_tokens + s.input_tokens) * h + s.tokens * (4 * h / tp + 2 * m.intermediate_size() / tp);
-  int64_t fp32 = 4 * s.local_tokens;
+  const int64_t h = m.hidden_size(), heads = m.num_attention_heads() / tp, norms = m.parallel_block() ? 1 : 2;
+  const int64_t kv = std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim();
+  int64_t elements = norms * (s.local_tokens + s.input_tokens) * h;
+  elements += s.tokens * (2 * h / tp + 2 * kv + 2 * m.intermediate_size() / tp);
+  int64_t fp32 = 2 * norms * s.local_tokens;
   if (m.attn_pdrop() > 0) {
     elements += 2 * s.tokens * seq * heads;
   } else {
@@ -149,10 +155,10 @@ bool KeepsSecondProducts(const ResolvedRecipe& resolved) {
 // v, o, gate, up and down q, v and gate, of GPT-2's q, k, v, c_proj, c_fc and c_proj q, v and c_fc; attention's output and lse.
 int64_t KeptOfOperators(const v1::Model& m, const StageSizes& s, int64_t tp) {
   const int64_t heads = m.num_attention_heads() / tp, q = heads * m.head_dim();
-  const bool gpt2 = m.architecture() == v1::GPT2;
-  const int64_t kv = gpt2 ? q : std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim();
+  const int64_t kv = std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim();
   const int64_t products = q + kv + m.intermediate_size() / tp;
-  if (gpt2 && m.attn_pdrop() > 0) return s.param_bytes * s.tokens * products;  // attention of several operators
+  // With dropout of probabilities attention is several operators, which are computed again.
+  if (m.architecture() == v1::GPT2 && m.attn_pdrop() > 0) return s.param_bytes * s.tokens * products;
   return s.tokens * (s.param_bytes * (products + q) + 4 * heads);
 }
 
@@ -160,8 +166,8 @@ int64_t KeptOfOperators(const v1::Model& m, const StageSizes& s, int64_t tp) {
 double SharePartlyComputedAgain(const v1::Model& m) {
   const double h = static_cast<double>(m.hidden_size()), inner = static_cast<double>(m.intermediate_size());
   const double q = static_cast<double>(m.num_attention_heads() * m.head_dim());
-  if (m.architecture() == v1::GPT2) return 2 * h / (4 * h + 2 * inner);
   const double kv = static_cast<double>(m.num_key_value_heads() * m.head_dim());
+  if (m.architecture() == v1::GPT2) return (h + kv) / (2 * h + 2 * kv + 2 * inner);
   return (q + kv + inner) / (2 * q + 2 * kv + 3 * inner);
 }
 
@@ -300,8 +306,9 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
     s.orthogonalize_flops = static_cast<double>(s.blocks * optimizer.muon_ns_steps()) * s.block.iteration_flops;
   }
   s.tokens = resolved.microbatch_size() * resolved.seq_len() / mesh.cp;
-  s.local_tokens = s.tokens / mesh.tp;
-  s.input_tokens = resolved.recipe().parallelism().sequence_parallel_gather_in_backward() ? s.local_tokens : s.tokens;
+  const v1::Parallelism& parallelism = resolved.recipe().parallelism();
+  s.local_tokens = parallel::SplitsTokens(parallelism) ? s.tokens / mesh.tp : s.tokens;
+  s.input_tokens = parallelism.sequence_parallel_gather_in_backward() ? s.local_tokens : s.tokens;
   s.param_bytes = BytesOf(training.mixed_precision_param());
   s.reduce_bytes = BytesOf(training.mixed_precision_reduce());
   s.vocab_is_split = resolved.loss_parallel() && mesh.tp > 1;

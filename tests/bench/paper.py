@@ -29,7 +29,8 @@ memory is what tensors get, in blocks of 512 bytes; whether allocated or reserve
   context, NCCL and fragmentation take is not predicted
 FSDP is ZeRO-3: parameters are gathered again in backward, but for the last block
 attention is one fused kernel, in Hugging Face's models too
-with tensor parallel: loss parallel, nothing asynchronous; sequence parallel
+with tensor parallel: loss parallel, nothing asynchronous; sequence parallel, but where a run is without, and in Megatron before it
+  had it (Narayanan et al. 2021)
 float8 is off where it is not printed
 operators reach the shares of the data sheet that the catalog assumes (`lego hardware`); nothing is calibrated
 the H100 with HBM2e computes like the SXM card at 500 W; its peak is not printed"""
@@ -66,22 +67,25 @@ def write_config(folder, name, config):
 
 
 def gpt(row, folder, assumed):
-    """A GPT of Megatron: the block of GPT-2."""
-    heads, layers, hidden, vocab = (number(row, key) for key in ("heads", "layers", "hidden", "vocab"))
-    if "(MegaScale)" in row["model"]:
-        raise NotExpressible("blocks with attention and feed-forward side by side")
-    if (number(row, "kv_heads") or heads) != heads:
-        raise NotExpressible("a GPT block with fewer key-value heads")
+    """A GPT of Megatron: the block of GPT-2, with its own number of key-value heads, or MegaScale's with attention and
+    feed-forward side by side."""
+    heads, layers, hidden = number(row, "heads"), number(row, "layers"), number(row, "hidden")
+    kv_heads, is_megascale = number(row, "kv_heads") or heads, "(MegaScale)" in row["model"]
+    vocab = number(row, "vocab")
     if row["metric"] in LAYER_TIMES:
         layers, vocab = LAYERS_OF_A_PASS, vocab or 51200
         assumed.append(f"the second of {layers} layers, in the layout of the whole model")
+    if is_megascale:
+        assumed.append("all tokens are attended to: the window's size is not printed")
+        assumed.append("AdamW in the place of LAMB")
     assumed.append("no dropout")
-    name = f"gpt_{layers}_{hidden}_{heads}_{vocab}"
+    name = f"gpt_{layers}_{hidden}_{heads}_{kv_heads}_{vocab}_{is_megascale}"
     return write_config(folder, name, {
-        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": hidden, "n_layer": layers, "n_head": heads,
+        "architectures": ["GPTModel"], "model_type": "gpt", "n_embd": hidden, "n_layer": layers, "n_head": heads,
         "n_inner": number(row, "ffn") or 4 * hidden, "n_positions": number(row, "seq"), "vocab_size": vocab,
         "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "embd_pdrop": 0, "attn_pdrop": 0, "resid_pdrop": 0,
-        "initializer_range": 0.02, "tie_word_embeddings": True})
+        "initializer_range": 0.02, "tie_word_embeddings": not is_megatron_ci(row), "num_key_value_heads": kv_heads,
+        "parallel_block": is_megascale})
 
 
 def model(row, folder, assumed):
@@ -192,11 +196,13 @@ def settings(row, assumed):
     if sequence is None:
         assumed.append("sequences of 8192")
     tp, pp, cp, gpus = number(row, "tp") or 1, number(row, "pp") or 1, number(row, "cp") or 1, number(row, "gpus")
-    shard = number(row, "dp_shard", "fsdp")
+    shard, zero_stage = number(row, "dp_shard", "fsdp"), 3
     model_parallel = re.search(r"PTD, model-parallel size (\d+)", row.get("source", ""))
     if model_parallel:
         tp, pp, shard = 8, int(model_parallel.group(1)) // 8, 1
         assumed.append("of the model-parallel size tensor parallel within a node, 8, and stages")
+    if is_megatron_ci(row):
+        shard, zero_stage = number(row, "dp"), 1  # its distributed optimizer
     if shard is None and row.get("dp") and row.get("tp") and row.get("pp"):
         shard = 1  # Megatron's data parallel
     if row["metric"] in LAYER_TIMES:
@@ -210,10 +216,7 @@ def settings(row, assumed):
         microbatch, local = local or 1, printed // (shard * replicate)
     if pp > 1 and not (is_paper(row) and number(row, "mbs")):
         assumed.append("microbatches of 1")
-    if tp > 1 and not has_sequence_parallel(row):
-        raise NotExpressible("tensor parallel without sequence parallel")
-    if row.get("source", "").startswith("Narayanan") and tp > 1:
-        assumed.append("sequence parallel, which Megatron had a year later: it moves as many bytes")
+    splits_tokens = has_sequence_parallel(row) or tp == 1
     if local is None:
         local = 1
         assumed.append("1 sequence at a time")
@@ -233,6 +236,7 @@ def settings(row, assumed):
             "training.seq_len": sequence or 8192,
             "training.mixed_precision_param": "float32" if row["precision"] == "FP" else "bfloat16",
             "parallelism.data_parallel_replicate_degree": replicate, "parallelism.data_parallel_shard_degree": shard,
+            "parallelism.zero_stage": zero_stage, "parallelism.sequence_parallel": str(splits_tokens).lower(),
             "parallelism.context_parallel_degree": cp, "parallelism.pipeline_parallel_microbatch_size": microbatch,
             "parallelism.tensor_parallel_degree": tp, "parallelism.pipeline_parallel_degree": pp}
 
@@ -241,8 +245,15 @@ def is_paper(row):
     return any(name in row.get("source", "") for name in ("arXiv", "MegaScale", "et al.", "Megatron-LM tests"))
 
 
+def is_megatron_ci(row):
+    return "(Megatron CI)" in row["model"]
+
+
 def has_sequence_parallel(row):
-    return "(no SP)" not in row["ac"] and (row["metric"] not in LAYER_TIMES or "+ SP" in row["ac"])
+    """Megatron has it since 2022, and uses it where --sequence-parallel is given, which its CI does not."""
+    if row.get("source", "").startswith("Narayanan") or is_megatron_ci(row) or "(no SP)" in row["ac"]:
+        return False
+    return row["metric"] not in LAYER_TIMES or "+ SP" in row["ac"]
 
 
 def narayanan_flops(row):
@@ -263,6 +274,10 @@ def layer_milliseconds(trace_path, passes):
     return total / 1e3  # microseconds
 
 
+# Of StageEstimate.categories: what is there between steps, too.
+STAYS = ("sharded_parameter", "unsharded_parameter", "optimizer_state", "buffer")
+
+
 def predicted(row, estimate, trace_path):
     metric, seconds = row["metric"], estimate["step_time_seconds"]
     gpus = estimate["world_size"]
@@ -273,6 +288,8 @@ def predicted(row, estimate, trace_path):
                 "train_days_300B_tokens": steps * seconds / 86400}.get(metric)
     if metric in LAYER_TIMES:
         return layer_milliseconds(trace_path, LAYER_TIMES[metric])
+    if metric == "memory_allocated_between_steps":
+        return max(sum(stage["categories"].get(kind, 0) for kind in STAYS) for stage in estimate["stages"])
     if metric == "peak_memory_allocated":
         return max(stage["peak_allocated_bytes"] for stage in estimate["stages"])
     if metric.startswith("peak_memory"):

@@ -81,7 +81,7 @@ TEST_F(BadInput, ImpossibleDegrees) {
 TEST_F(BadInput, ModelsThatCannotBeBuilt) {
   ExpectTrainRefuses({ModelWith("hidden_size", nullptr)}, {"other/config.json", "config.json: hidden_size", "is missing"});
   ExpectTrainRefuses({ModelWith("architectures", {"MambaForCausalLM"})},
-                     {"config.json: architectures", "MambaForCausalLM", "GemmaForCausalLM and GPT2LMHeadModel"});
+                     {"config.json: architectures", "MambaForCausalLM", "GPT2LMHeadModel and GPTModel"});
   ExpectTrainRefuses({ModelWith("num_key_value_heads", 3)}, {"config.json: num_key_value_heads = 3", "must divide"});
   Write(Path("other/config.json"), R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 256, "vocab_size": 512})");
   ExpectTrainRefuses({"--model=" + Path("other")}, {"config.json: vocab_size", "is given twice"});

@@ -444,6 +444,42 @@ void AddInputsGatheredAgain(std::vector<Case>* cases) {
       Checkpointed(Make({.name = "gpt2_tp2_pp2_dualpipev", .tp = 2, .pp = 2, .schedule = v1::DUALPIPE_V}, DeepGpt2()))));
 }
 
+Case WithWholeTokens(Case test_case) {
+  test_case.name += "_whole";
+  test_case.recipe.mutable_parallelism()->set_sequence_parallel(false);
+  return test_case;
+}
+
+// Megatron's: heads share keys and values, and attention and feed-forward lie side by side.
+v1::Model TinyGptOfSides() {
+  v1::Model model = TinyGpt2();
+  model.set_name("tiny-gpt-sides");
+  model.set_num_key_value_heads(model.num_attention_heads() / 2);
+  model.set_parallel_block(true);
+  model.set_attn_pdrop(0);
+  model.set_resid_pdrop(0);
+  return model;
+}
+
+// Tensor parallel without sequence parallel, and regions that end in one sum, both ways.
+void AddWholeTokens(std::vector<Case>* cases) {
+  const Layout tp2{.name = "tp2", .tp = 2}, fsdp2_tp2{.name = "fsdp2_tp2", .shard = 2, .tp = 2};
+  cases->push_back(WithWholeTokens(Make(tp2, TinyLlama())));
+  cases->push_back(WithWholeTokens(Checkpointed(Make(fsdp2_tp2, TinyLlama()))));
+  cases->push_back(WithWholeTokens(KeepingOperators(Bf16(Make(fsdp2_tp2, TinyLlama())))));
+  cases->push_back(WithWholeTokens(Make({.name = "tp2_gathered_loss", .tp = 2, .loss_parallel = false}, TinyLlama())));
+  cases->push_back(WithWholeTokens(Accumulated(Make({.name = "gpt2_fsdp2_tp4", .shard = 2, .tp = 4}, TinyGpt2()))));
+  cases->push_back(WithWholeTokens(Make({.name = "cp2_tp2", .cp = 2, .tp = 2}, TinyLlama())));
+  cases->push_back(WithWholeTokens(Make({.name = "tp2_pp2", .tp = 2, .pp = 2, .microbatch = 2}, TinyLlama())));
+  cases->push_back(WithWholeTokens(
+      Checkpointed(Make({.name = "gpt2_tp2_pp2_dualpipev", .tp = 2, .pp = 2, .schedule = v1::DUALPIPE_V}, DeepGpt2()))));
+  cases->push_back(Make({.name = "gpt_sides_fsdp2", .shard = 2}, TinyGptOfSides()));
+  cases->push_back(Checkpointed(Make({.name = "gpt_sides_fsdp2_tp2", .shard = 2, .tp = 2}, TinyGptOfSides())));
+  cases->push_back(KeepingOperators(Make({.name = "gpt_sides_tp2", .tp = 2}, TinyGptOfSides())));
+  cases->push_back(GatheringAgain(Make({.name = "gpt_sides_tp2", .tp = 2}, TinyGptOfSides())));
+  cases->push_back(WithWholeTokens(Bf16(Make({.name = "gpt_sides_tp2_pp2", .tp = 2, .pp = 2}, TinyGptOfSides()))));
+}
+
 Case ReshardedOver(int64_t ranks, Case test_case) {
   test_case.name += "_reshard" + std::to_string(ranks);
   test_case.recipe.mutable_parallelism()->set_fsdp_reshard_after_forward_size(ranks);
@@ -593,6 +629,7 @@ std::vector<Case> ParityCases() {
   AddKeptOperators(&cases);
   AddZeroStages(&cases);
   AddInputsGatheredAgain(&cases);
+  AddWholeTokens(&cases);
   AddReshardSizes(&cases);
   AddContextParallel(&cases);
   AddRings(&cases);

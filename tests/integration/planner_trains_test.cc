@@ -196,6 +196,7 @@ const std::map<std::string, std::string>& NotChosen() {
       {"training.loss_scale_growth_interval", "changes what is learned"},
       {"parallelism.fsdp_reshard_after_forward", "is implied: zero_stage says what stays whole"},
       {"parallelism.fsdp_prefetch_depth", "is chosen for the best recipes, once their simulation shows what is exposed"},
+      {"parallelism.sequence_parallel", "keeps more where it is off, and takes as long"},
       {"parallelism.disable_loss_parallel", "gathers whole logits, which takes more time and memory"},
       {"parallelism.pipeline_parallel_first_stage_less_layers", "is a cut by hand: even ones are tried"},
       {"parallelism.pipeline_parallel_last_stage_less_layers", "is a cut by hand: even ones are tried"},

@@ -142,6 +142,7 @@ Case DrawCase(uint64_t seed) {
     drawn.recipe.mutable_optimizer()->set_master_weights(true);
     if (training->mixed_precision_param() == v1::FLOAT16) training->set_dtype(v1::FLOAT16);
   }
+  parallelism->set_sequence_parallel(parallelism->sequence_parallel_gather_in_backward() || draw.OneIn(2));
   return drawn;
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
 #include "tests/integration/random_cases.h"
@@ -46,6 +47,7 @@ std::map<std::string, bool> TechniquesOf(const Case& drawn, const parallel::Reso
       {"in rings", mesh.cp > 1 && rotation != v1::ROTATE_BY_ALL_GATHER},
       {"with Muon on parts", drawn.recipe.optimizer().name() == "Muon" && mesh.tp * mesh.cp > 1},
       {"gathering inputs again", mesh.gathers_beside && mesh.tp > 1},
+      {"with whole tokens", !parallel::SplitsTokens(drawn.recipe.parallelism()) && mesh.tp > 1},
       {"resharding over smaller groups", mesh.reshard > 1},
       {"held in bf16", drawn.recipe.training().dtype() == v1::BFLOAT16},
   };

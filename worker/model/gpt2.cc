@@ -96,11 +96,11 @@ class Gpt2Attention : public SelfAttention {
         attention_dropout_(config.attn_pdrop()),
         residual_dropout_(config.resid_pdrop()),
         context_(std::move(context)) {
-    const int64_t dim = config.hidden_size();
+    const int64_t dim = config.hidden_size(), kv = config.num_key_value_heads() * config.head_dim();
     const InitRule init = Normal(config.initializer_range());
     q_proj_ = AddChild("q_proj", std::make_unique<Linear>(dim, dim, true, init));
-    k_proj_ = AddChild("k_proj", std::make_unique<Linear>(dim, dim, true, init));
-    v_proj_ = AddChild("v_proj", std::make_unique<Linear>(dim, dim, true, init));
+    k_proj_ = AddChild("k_proj", std::make_unique<Linear>(dim, kv, true, init));
+    v_proj_ = AddChild("v_proj", std::make_unique<Linear>(dim, kv, true, init));
     c_proj_ = AddChild("c_proj", std::make_unique<Linear>(dim, dim, true, Normal(ResidualStd(config))));
   }
 
@@ -183,6 +183,52 @@ class Gpt2Block : public Module {
   Module *ln_1_, *attn_, *ln_2_, *mlp_;
 };
 
+// What a parallel block adds to its input, of one norm's output: one region to tensor parallelism, with one sum at its end.
+class Gpt2Sides : public Module {
+ public:
+  Gpt2Sides(const v1::Model& config, int64_t layer, const std::shared_ptr<StepContext>& context) {
+    attn_ = AddChild("attn", std::make_unique<Gpt2Attention>(config, layer, context));
+    mlp_ = AddChild("mlp", std::make_unique<Gpt2Mlp>(config, layer, context));
+  }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override {
+    const at::Tensor attended = (*attn_)(input);  // first, whatever the compiler does with arguments
+    return at::add(attended, (*mlp_)(input));
+  }
+
+ private:
+  Module *attn_, *mlp_;
+};
+
+class Gpt2ParallelBlock : public Module {
+ public:
+  Gpt2ParallelBlock(const v1::Model& config, int64_t layer, const std::shared_ptr<StepContext>& context) {
+    ln_1_ = AddChild("ln_1", std::make_unique<LayerNorm>(config.hidden_size(), config.norm_eps()));
+    sides_ = AddChild("sides", std::make_unique<Gpt2Sides>(config, layer, context));
+  }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override { return at::add(input, (*sides_)((*ln_1_)(input))); }
+
+ private:
+  Module *ln_1_, *sides_;
+};
+
+// Parameters have one name in either block.
+std::unique_ptr<Module> MakeBlock(const v1::Model& config, int64_t layer, const std::shared_ptr<StepContext>& context) {
+  const std::string path = "transformer.h." + std::to_string(layer);
+  if (!config.parallel_block()) {
+    auto block = std::make_unique<Gpt2Block>(config, layer, context);
+    block->SetPath(path);
+    return block;
+  }
+  auto block = std::make_unique<Gpt2ParallelBlock>(config, layer, context);
+  block->SetPath(path);
+  block->Find("sides")->SetPath(path);
+  return block;
+}
+
 }  // namespace
 
 std::vector<Layer> Gpt2Layers(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
@@ -194,9 +240,7 @@ std::vector<Layer> Gpt2Layers(const v1::Model& config, const std::shared_ptr<Ste
   embedding->SetPath("transformer");
   layers.push_back({Layer::Kind::kEmbedding, -1, std::move(embedding)});
   for (int64_t i = 0; i < config.num_hidden_layers(); ++i) {
-    auto block = std::make_unique<Gpt2Block>(config, i, context);
-    block->SetPath("transformer.h." + std::to_string(i));
-    layers.push_back({Layer::Kind::kBlock, i, std::move(block)});
+    layers.push_back({Layer::Kind::kBlock, i, MakeBlock(config, i, context)});
   }
   auto norm = std::make_unique<LayerNorm>(config.hidden_size(), config.norm_eps());
   auto head = std::make_unique<OutputHead>(std::move(norm), std::move(lm_head));

@@ -22,7 +22,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("
 
 HfTensor Plain(std::string name, std::vector<int64_t> shape) { return {name, shape, false, {name}, shape}; }
 
-// A Conv1D of GPT-2, [in, out], with its bias; `parts` are the modules of ours that it holds.
+// A Conv1D of GPT-2, [in, out], with its bias; `parts` are the modules of ours that it holds, equal in size.
 void AddConv1d(const std::string& parent, const std::string& name, std::vector<std::string> parts, int64_t in, int64_t out,
                std::vector<HfTensor>* all) {
   const auto count = static_cast<int64_t>(parts.size());
@@ -72,12 +72,18 @@ std::vector<HfTensor> Gpt2Tensors(const v1::Model& m) {
     all.push_back(Plain(name + ".weight", {dim}));
     all.push_back(Plain(name + ".bias", {dim}));
   };
+  const int64_t kv = m.num_key_value_heads() * m.head_dim();
   for (int64_t i = 0; i < m.num_hidden_layers(); ++i) {
     const std::string block = absl::StrCat("transformer.h.", i, ".");
     norm(block + "ln_1");
-    AddConv1d(block, "attn.c_attn", {"attn.q_proj", "attn.k_proj", "attn.v_proj"}, dim, 3 * dim, &all);
+    if (kv == dim) {
+      AddConv1d(block, "attn.c_attn", {"attn.q_proj", "attn.k_proj", "attn.v_proj"}, dim, 3 * dim, &all);
+    } else {
+      AddConv1d(block, "attn.q_attn", {"attn.q_proj"}, dim, dim, &all);
+      AddConv1d(block, "attn.kv_attn", {"attn.k_proj", "attn.v_proj"}, dim, 2 * kv, &all);
+    }
     AddConv1d(block, "attn.c_proj", {"attn.c_proj"}, dim, dim, &all);
-    norm(block + "ln_2");
+    if (!m.parallel_block()) norm(block + "ln_2");
     AddConv1d(block, "mlp.c_fc", {"mlp.c_fc"}, dim, inner, &all);
     AddConv1d(block, "mlp.c_proj", {"mlp.c_proj"}, inner, dim, &all);
   }

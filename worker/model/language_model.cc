@@ -13,6 +13,20 @@
 
 namespace legoai::model {
 
+namespace {
+
+void AppendAttentions(const Module& module, std::vector<SelfAttention*>* all) {
+  for (const auto& [_, child] : module.children()) {
+    if (auto* attention = dynamic_cast<SelfAttention*>(child.get())) {
+      all->push_back(attention);
+    } else {
+      AppendAttentions(*child, all);
+    }
+  }
+}
+
+}  // namespace
+
 at::Tensor LanguageModel::operator()(const at::Tensor& input) {
   at::Tensor hidden = input;
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) hidden = RunChunk(chunk, hidden);
@@ -27,11 +41,7 @@ at::Tensor LanguageModel::RunChunk(size_t chunk, const at::Tensor& input) {
 
 std::vector<SelfAttention*> LanguageModel::Attentions() const {
   std::vector<SelfAttention*> all;
-  for (const Layer& layer : layers_) {
-    for (const auto& [_, child] : layer.module->children()) {
-      if (auto* attention = dynamic_cast<SelfAttention*>(child.get())) all.push_back(attention);
-    }
-  }
+  for (const Layer& layer : layers_) AppendAttentions(*layer.module, &all);
   return all;
 }
 
@@ -102,6 +112,22 @@ std::vector<std::pair<std::string, at::Tensor>> LanguageModel::Buffers() const {
 
 namespace {
 
+absl::Status CheckGpt(const v1::Model& config) {
+  if (config.head_dim() * config.num_attention_heads() != config.hidden_size()) {
+    return FieldError("model.num_attention_heads", absl::StrCat(config.num_attention_heads()),
+                      absl::StrCat("heads of a GPT must split hidden_size = ", config.hidden_size()));
+  }
+  if (config.attn_pdrop() > 0 && config.num_key_value_heads() != config.num_attention_heads()) {
+    return FieldError("model.attn_pdrop", absl::StrCat(config.attn_pdrop()),
+                      "must be 0 where heads share keys and values: probabilities are dropped of heads with keys of their own");
+  }
+  if (config.resid_pdrop() > 0 && config.parallel_block()) {
+    return FieldError("model.resid_pdrop", absl::StrCat(config.resid_pdrop()),
+                      "must be 0 in blocks with attention and feed-forward side by side, whose outputs are one sum");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckConfig(const v1::Model& config) {
   const std::pair<const char*, int64_t> positive[] = {{"vocab_size", config.vocab_size()},
                                                       {"hidden_size", config.hidden_size()},
@@ -124,12 +150,7 @@ absl::Status CheckConfig(const v1::Model& config) {
   if (config.architecture() != v1::GPT2 && config.head_dim() % 2 != 0) {
     return FieldError("model.head_dim", absl::StrCat(config.head_dim()), "must be even: rotary positions turn pairs");
   }
-  if (config.architecture() == v1::GPT2 && (config.num_key_value_heads() != config.num_attention_heads() ||
-                                            config.head_dim() * config.num_attention_heads() != config.hidden_size())) {
-    return FieldError("model.num_attention_heads", absl::StrCat(config.num_attention_heads()),
-                      absl::StrCat("heads of a GPT-2 model must split hidden_size = ", config.hidden_size(),
-                                   " and have keys and values of their own"));
-  }
+  if (config.architecture() == v1::GPT2) return CheckGpt(config);
   return absl::OkStatus();
 }
 

@@ -88,6 +88,9 @@ TEST_F(LanguageModelTest, ParametersAreThoseOfTheHfFolder) {
   configs.push_back(Tiny(v1::LLAMA));
   configs.push_back(Tiny(v1::GPT2));
   configs.back().set_tie_word_embeddings(false);
+  configs.push_back(configs.back());
+  configs.back().set_num_key_value_heads(2);
+  configs.back().set_parallel_block(true);
   for (const v1::Model& config : configs) {
     std::map<std::string, std::vector<int64_t>> expected, got;
     for (const HfTensor& tensor : HfTensors(config)) {
@@ -168,6 +171,44 @@ TEST_F(LanguageModelTest, Gpt2sTwoAttentionsAgree) {
   auto ga = Gradients(*fused, a.square().sum()), gb = Gradients(*materialized, b.square().sum());
   for (size_t i = 0; i < ga.size(); ++i)
     EXPECT_LT((ga[i] - gb[i]).norm().item<double>(), 1e-4 * ga[i].norm().item<double>() + 1e-3);
+}
+
+// By plain operators: x + attn(ln_1(x)) + mlp(ln_1(x)), two query heads to a head of keys and values.
+at::Tensor ParallelBlock(const std::map<std::string, at::Tensor>& p, const at::Tensor& x) {
+  const auto linear = [&](const at::Tensor& in, const std::string& name) {
+    return at::linear(in, p.at(name + ".weight"), p.at(name + ".bias"));
+  };
+  const int64_t batch = x.size(0), seq = x.size(1), head_dim = 8;
+  const at::Tensor normed = at::layer_norm(x, {x.size(2)}, p.at("ln_1.weight"), p.at("ln_1.bias"), 1e-5);
+  const auto heads = [&](const std::string& name, int64_t copies) {
+    const at::Tensor projected = linear(normed, name).view({batch, seq, -1, head_dim}).transpose(1, 2);
+    return projected.repeat_interleave(copies, 1);
+  };
+  const at::Tensor scores = at::matmul(heads("attn.q_proj", 1), heads("attn.k_proj", 2).transpose(2, 3)) / std::sqrt(8.0);
+  const at::Tensor later = at::ones({seq, seq}, at::kBool).triu(1);
+  const at::Tensor seen = at::matmul(at::softmax(scores.masked_fill(later, -1e30), -1), heads("attn.v_proj", 2));
+  const at::Tensor mixed = linear(seen.transpose(1, 2).reshape({batch, seq, -1}), "attn.c_proj");
+  return x + mixed + linear(at::gelu(linear(normed, "mlp.c_fc"), "tanh"), "mlp.c_proj");
+}
+
+TEST_F(LanguageModelTest, AParallelBlockOfSharedKeysIsItsFormula) {
+  v1::Model config = Tiny(v1::GPT2);
+  config.set_num_key_value_heads(2);
+  config.set_parallel_block(true);
+  config.set_norm_eps(1e-5);
+  auto model = Build(config);
+  EXPECT_EQ(model->Attentions().size(), 2);
+  Module& block = *model->layers()[1].module;
+  std::map<std::string, at::Tensor> parameters;
+  for (Parameter* p : block.Parameters()) parameters[p->name().substr(std::string("transformer.h.0.").size())] = p->value;
+  EXPECT_EQ(parameters.size(), 14) << "one norm and six projections";
+  const at::Tensor x = at::randn({2, 9, 32}), got = block(x), due = ParallelBlock(parameters, x);
+  EXPECT_TRUE(at::allclose(got, due, 1e-4, 1e-5));
+  for (const auto& [name, value] : parameters) {
+    const at::Tensor a = torch::autograd::grad({block(x).square().sum()}, {value})[0];
+    const at::Tensor b = torch::autograd::grad({ParallelBlock(parameters, x).square().sum()}, {value})[0];
+    EXPECT_LT((a - b).norm().item<double>(), 1e-4 * b.norm().item<double>() + 1e-3) << name;
+  }
 }
 
 TEST_F(LanguageModelTest, DropoutIsEqualForEverySplitIntoMicrobatches) {

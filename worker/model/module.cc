@@ -71,7 +71,8 @@ std::shared_ptr<torch::autograd::Node> NotifyOnAccumulate(Parameter* parameter) 
 }
 
 std::vector<TokenRun> StepContext::RunsOf(int64_t tokens) const {
-  const int64_t begin = part * tokens, end = begin + tokens;  // of this rank's tokens, counted through its runs
+  // Of this rank's tokens, counted through its runs.
+  const int64_t begin = splits_tokens ? part * tokens : 0, end = begin + tokens;
   if (runs.empty()) return {{first_position + begin, tokens}};
   std::vector<TokenRun> here;
   int64_t at = 0;

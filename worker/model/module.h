@@ -126,9 +126,10 @@ struct StepContext {
   // The tokens of each sequence that this rank holds under context parallelism, in order; the tables below then have only their
   // rows. All runs have the same length. Empty: all tokens.
   std::vector<TokenRun> runs;
-  // The index of this rank's part under tensor parallelism, of these tokens between blocks and of the heads in attention; parts
-  // are equal and consecutive.
+  // The index of this rank's part of the heads in attention under tensor parallelism, and of these tokens between blocks, which
+  // sequence parallelism splits; parts are equal and consecutive.
   int64_t part = 0;
+  bool splits_tokens = true;
   // Auxiliary losses of layers, fp32 [] each. The caller of forward takes them and starts the backward from them too; they are
   // not part of the reported loss.
   std::vector<at::Tensor> auxiliary_losses;

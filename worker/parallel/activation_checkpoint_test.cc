@@ -352,11 +352,13 @@ TEST(KeptOutputs, WhatMayBeKeptMakesNewOutputs) {
 
 // What a recipe may name are the modules that a block has.
 TEST(KeptOutputs, ModulesOfABlockAreThoseOfTheModel) {
-  for (const v1::Architecture architecture : {v1::LLAMA, v1::GPT2, v1::QWEN3}) {
-    v1::Model config = testing::SmallLlama();
-    config.set_architecture(architecture);
-    config.set_qk_norm(architecture == v1::QWEN3);
-    if (architecture == v1::GPT2) config.set_num_key_value_heads(config.num_attention_heads());
+  v1::Model gpt2 = testing::SmallLlama(), sides, qwen3 = testing::SmallLlama();
+  gpt2.set_architecture(v1::GPT2);
+  sides = gpt2;
+  sides.set_parallel_block(true);
+  qwen3.set_architecture(v1::QWEN3);
+  qwen3.set_qk_norm(true);
+  for (const v1::Model& config : {testing::SmallLlama(), gpt2, sides, qwen3}) {
     const auto model = model::BuildModel(config);
     ASSERT_TRUE(model.ok()) << model.status();
     const model::Module& block = *(*model)->layers()[1].module;

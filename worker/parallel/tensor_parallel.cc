@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/recipe/keep_policy.h"
+#include "core/recipe/recipe.h"
 #include "core/trace/annotation.h"
 #include "proto/errors.h"
 #include "worker/comm/ops.h"
@@ -79,6 +81,21 @@ Tensor OwnColumns(const Tensor& whole, int64_t group) {
   const comm::Runtime& runtime = comm::CurrentRuntime();
   const int64_t columns = whole.size(2) / runtime.GroupSize(group);
   return whole.narrow(2, runtime.GroupRank(group) * columns, columns);
+}
+
+Tensor Same(const Tensor& tensor, int64_t group) { return tensor; }
+
+// In the tensor's own memory.
+Tensor SumInPlace(const Tensor& partial, int64_t group) {
+  const Tensor sum = partial.contiguous();
+  comm::AllReduce(sum, group);
+  return sum;
+}
+
+Tensor Sum(const Tensor& partial, int64_t group) {
+  const Tensor sum = partial.clone(at::MemoryFormat::Contiguous);
+  comm::AllReduce(sum, group);
+  return sum;
 }
 
 using Edge = Tensor (*)(const Tensor& tensor, int64_t group);
@@ -155,14 +172,16 @@ struct Plan {
   const char* embedding_table;      // path in the embedding
   const char* embedding_positions;  // learned ones work on this rank's tokens; null: none
   std::vector<WeightRule> block_weights;
-  std::vector<const char*> block_norms;    // work on this rank's tokens, or heads; those that the family's block has
+  std::vector<const char*> block_norms;    // work on this rank's tokens; those that the family's block has
+  std::vector<const char*> head_norms;     // work on this rank's heads; those too
   std::vector<const char*> block_regions;  // work on all tokens until their row-wise product, which ends in a partial sum
+  bool regions_sum = false;                // a region adds up the partial sums of several products, and ends in one
   const char* head_norm;
   const char* head_logits;
 };
 
 // Null for a family without a plan.
-const Plan* PlanOf(v1::Architecture architecture) {
+const Plan* PlanOf(const v1::Model& config) {
   static const Plan* const kLlamaFamily = new Plan{
       .embedding_table = "",
       .embedding_positions = nullptr,
@@ -173,7 +192,8 @@ const Plan* PlanOf(v1::Architecture architecture) {
                         {"mlp.gate_proj", kColumnWise},
                         {"mlp.up_proj", kColumnWise},
                         {"mlp.down_proj", kRowWise}},
-      .block_norms = {"input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"},
+      .block_norms = {"input_layernorm", "post_attention_layernorm"},
+      .head_norms = {"self_attn.q_norm", "self_attn.k_norm"},
       .block_regions = {"self_attn", "mlp"},
       .head_norm = "norm",
       .head_logits = "lm_head",
@@ -188,17 +208,34 @@ const Plan* PlanOf(v1::Architecture architecture) {
                         {"mlp.c_fc", kColumnWise},
                         {"mlp.c_proj", kRowWise}},
       .block_norms = {"ln_1", "ln_2"},
+      .head_norms = {},
       .block_regions = {"attn", "mlp"},
       .head_norm = "norm",
       .head_logits = "lm_head",
   };
-  switch (architecture) {
+  static const Plan* const kGpt2Parallel = new Plan{
+      .embedding_table = "wte",
+      .embedding_positions = "wpe",
+      .block_weights = {{"sides.attn.q_proj", kColumnWise},
+                        {"sides.attn.k_proj", kColumnWise, /*by_kv_heads=*/true},
+                        {"sides.attn.v_proj", kColumnWise, /*by_kv_heads=*/true},
+                        {"sides.attn.c_proj", kRowWise},
+                        {"sides.mlp.c_fc", kColumnWise},
+                        {"sides.mlp.c_proj", kRowWise}},
+      .block_norms = {"ln_1"},
+      .head_norms = {},
+      .block_regions = {"sides"},
+      .regions_sum = true,
+      .head_norm = "norm",
+      .head_logits = "lm_head",
+  };
+  switch (config.architecture()) {
     case v1::LLAMA:
     case v1::MISTRAL:
     case v1::QWEN2:
     case v1::QWEN3:
     case v1::GEMMA: return kLlamaFamily;
-    case v1::GPT2: return kGpt2;
+    case v1::GPT2: return config.parallel_block() ? kGpt2Parallel : kGpt2;
     default: return nullptr;
   }
 }
@@ -207,6 +244,8 @@ const Plan* PlanOf(v1::Architecture architecture) {
 struct Place {
   int64_t group, size, index;
   bool gathers_again;
+  bool splits_tokens;   // between regions; otherwise all ranks have all of them
+  bool keeps_products;  // checkpointing keeps outputs, which nothing may overwrite
 };
 
 // With more ranks than parts, neighbouring ranks have copies of one part.
@@ -227,27 +266,52 @@ void CutWeight(Module* module, int64_t dim, const Place& place, int64_t parts = 
   if (bias != nullptr && dim == kColumnWise) CutParameter(bias, 0, place, parts);
 }
 
-// Of tokens, or of heads: each rank has seen its own.
-void SumGradientOverTokens(model::Parameter* parameter) { parameter->spec.gradient_partial_over.push_back(mesh::Dim::kTp); }
-void SumGradientsOverTokens(Module* module) {
-  for (model::Parameter* parameter : module->Parameters()) SumGradientOverTokens(parameter);
+// Each rank has seen its own tokens, or heads.
+void SumGradients(Module* module) {
+  for (model::Parameter* parameter : module->Parameters()) parameter->spec.gradient_partial_over.push_back(mesh::Dim::kTp);
+}
+void SumGradientsOverTokens(Module* module, const Place& place) {
+  if (place.splits_tokens) SumGradients(module);
 }
 
-// The product's parts are summed, each rank keeps its tokens, and adds the bias to them.
-void ReduceAfter(Module* product, const Place& place) {
-  model::Parameter* const bias = product->parameter("bias");
-  if (bias != nullptr) {
+// The sum of the ranks' parts: of this rank's tokens, or of all.
+Tensor Reduce(const Tensor& partial, const Place& place) {
+  if (place.splits_tokens) return ReduceScatterSequence(partial, place.group);
+  return place.keeps_products ? Differentiable<Sum, Same>::apply(partial, place.group)
+                              : Differentiable<SumInPlace, Same>::apply(partial, place.group);
+}
+
+// The biases of products whose parts are summed are added to the sum.
+std::vector<model::Parameter*> TakeBiases(const std::vector<Module*>& products, const Place& place) {
+  std::vector<model::Parameter*> biases;
+  for (Module* const product : products) {
+    model::Parameter* const bias = product->parameter("bias");
+    if (bias == nullptr) continue;
     static_cast<model::Linear*>(product)->LeaveBiasOut();
-    SumGradientOverTokens(bias);
+    if (place.splits_tokens) bias->spec.gradient_partial_over.push_back(mesh::Dim::kTp);
+    biases.push_back(bias);
   }
-  product->Intercept([bias, group = place.group](const Tensor& input, const ForwardFunction& next) {
-    const Tensor sum = ReduceScatterSequence(next(input), group);
-    return bias == nullptr ? sum : at::add(sum, bias->value);
+  return biases;
+}
+
+// What `module` gives, the parts of these products' sum, is summed.
+void ReduceAfter(Module* module, const std::vector<Module*>& products, const Place& place) {
+  module->Intercept([biases = TakeBiases(products, place), place](const Tensor& input, const ForwardFunction& next) {
+    Tensor sum = Reduce(next(input), place);
+    for (const model::Parameter* bias : biases) sum = at::add(sum, bias->value);
+    return sum;
   });
 }
 
-// The module works on all tokens of what is given in parts.
+// The module works on all tokens of what is given in parts. Where all ranks have them, its gradient is a sum over the ranks: that
+// of the products' inputs, which nothing else holds.
 void GatherBefore(Module* region, const Place& place) {
+  if (!place.splits_tokens) {
+    region->Intercept([group = place.group](const Tensor& input, const ForwardFunction& next) {
+      return next(Differentiable<Same, SumInPlace>::apply(input, group));
+    });
+    return;
+  }
   if (!place.gathers_again) {
     region->Intercept(
         [group = place.group](const Tensor& input, const ForwardFunction& next) { return next(GatherSequence(input, group)); });
@@ -262,35 +326,46 @@ void GatherBefore(Module* region, const Place& place) {
   });
 }
 
-// tokens int64 [batch, seq] -> [batch, seq / tp, dim]. The layer has rows [first, first + rows) of the table.
-Tensor LookUp(const Tensor& tokens, const ForwardFunction& next, int64_t first, int64_t rows, int64_t group) {
+// tokens int64 [batch, seq] -> [batch, seq / tp, dim], or all of them. The layer has rows [first, first + rows) of the table.
+Tensor LookUp(const Tensor& tokens, const ForwardFunction& next, int64_t first, int64_t rows, const Place& place) {
   const Tensor elsewhere = tokens.lt(first).bitwise_or_(tokens.ge(first + rows));
   const Tensor found = next(tokens.sub(first).masked_fill_(elsewhere, 0));
-  return ReduceScatterSequence(found.masked_fill_(elsewhere.unsqueeze(-1), 0), group);
+  return Reduce(found.masked_fill_(elsewhere.unsqueeze(-1), 0), place);
 }
 
 void ApplyToEmbedding(Module* embedding, const Plan& plan, const Place& place) {
-  if (plan.embedding_positions != nullptr) SumGradientsOverTokens(embedding->Find(plan.embedding_positions));
+  if (plan.embedding_positions != nullptr) SumGradientsOverTokens(embedding->Find(plan.embedding_positions), place);
   Module* const table = *plan.embedding_table == '\0' ? embedding : embedding->Find(plan.embedding_table);
   CutWeight(table, 0, place);
   const ShardSpec& spec = table->parameter("weight")->spec;
-  table->Intercept([first = spec.offsets[0], rows = spec.sizes[0], group = place.group](
-                       const Tensor& tokens, const ForwardFunction& next) { return LookUp(tokens, next, first, rows, group); });
+  table->Intercept([first = spec.offsets[0], rows = spec.sizes[0], place](const Tensor& tokens, const ForwardFunction& next) {
+    return LookUp(tokens, next, first, rows, place);
+  });
 }
 
 void ApplyToBlock(Module* block, const Plan& plan, int64_t kv_heads, const Place& place) {
+  std::vector<Module*> products;
   for (const WeightRule& rule : plan.block_weights) {
-    CutWeight(block->Find(rule.module), rule.split, place, rule.by_kv_heads ? kv_heads : std::numeric_limits<int64_t>::max());
-    if (rule.split == kRowWise) ReduceAfter(block->Find(rule.module), place);
+    Module* const module = block->Find(rule.module);
+    CutWeight(module, rule.split, place, rule.by_kv_heads ? kv_heads : std::numeric_limits<int64_t>::max());
+    if (rule.split == kRowWise) products.push_back(module);
+  }
+  if (plan.regions_sum) {
+    ReduceAfter(block->Find(plan.block_regions.front()), products, place);
+  } else {
+    for (Module* const product : products) ReduceAfter(product, {product}, place);
   }
   for (const char* norm : plan.block_norms) {
-    if (Module* const module = block->Find(norm)) SumGradientsOverTokens(module);
+    if (Module* const module = block->Find(norm)) SumGradientsOverTokens(module, place);
+  }
+  for (const char* norm : plan.head_norms) {
+    if (Module* const module = block->Find(norm)) SumGradients(module);
   }
   for (const char* region : plan.block_regions) GatherBefore(block->Find(region), place);
 }
 
 void ApplyToHead(Module* head, const Plan& plan, bool gather_logits, const Place& place) {
-  SumGradientsOverTokens(head->Find(plan.head_norm));
+  SumGradientsOverTokens(head->Find(plan.head_norm), place);
   Module* logits = head->Find(plan.head_logits);
   CutWeight(logits, kColumnWise, place);
   GatherBefore(logits, place);
@@ -315,11 +390,15 @@ Tensor GatherColumns(const Tensor& local, int64_t group) {
 absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe) {
   const comm::Runtime& runtime = comm::CurrentRuntime();
   const int64_t group = runtime.GroupId(mesh::Dim::kTp);
-  const Place place{group, runtime.GroupSize(group), runtime.GroupRank(group),
-                    recipe.parallelism().sequence_parallel_gather_in_backward()};
+  const Place place{.group = group,
+                    .size = runtime.GroupSize(group),
+                    .index = runtime.GroupRank(group),
+                    .gathers_again = recipe.parallelism().sequence_parallel_gather_in_backward(),
+                    .splits_tokens = SplitsTokens(recipe.parallelism()),
+                    .keeps_products = KeepsOperators(recipe.activation_checkpoint())};
   if (place.size == 1) return absl::OkStatus();
   const v1::Model& config = model->config();
-  const Plan* plan = PlanOf(config.architecture());
+  const Plan* plan = PlanOf(config);
   if (plan == nullptr) {
     return FieldError("parallelism.tensor_parallel_degree", absl::StrCat(place.size),
                       absl::StrCat("no tensor-parallel plan for models of architecture ",
@@ -327,6 +406,7 @@ absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& 
   }
   const bool gather_logits = recipe.parallelism().disable_loss_parallel();
   model->context().part = place.index;
+  model->context().splits_tokens = place.splits_tokens;
   for (model::Layer& layer : model->layers()) {
     switch (layer.kind) {
       case model::Layer::Kind::kEmbedding: ApplyToEmbedding(layer.module.get(), *plan, place); break;

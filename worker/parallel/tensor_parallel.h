@@ -9,6 +9,11 @@
 // the vocabulary: each rank looks up the ids in its shard. The output head returns [batch, seq, vocab / tp] for loss parallel
 // (loss_parallel.h), or gathers.
 //
+// Without sequence parallelism (`sequence_parallel` = false, as in Shoeybi et al. 2019) all ranks have [batch, seq, dim] between
+// blocks: what enters attention, feed-forward and output head is there already and the gradient is summed over the ranks, and the
+// partial sums of the last product are summed on all. Everything between blocks is then computed and kept by each rank, and its
+// gradients are whole.
+//
 // The edges between what is split by heads or columns and what is split by tokens are all-gather and reduce-scatter as
 // differentiable functions, each the other's backward. They run on the compute stream, because the next operator needs them at
 // once. `group` is a number of the current comm::Runtime; `tp` below is its size. With batch 1 the collective's layout is the

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "core/recipe/recipe.h"
 #include "core/trace/annotation.h"
 #include "proto/status.h"
 #include "worker/comm/ops.h"
@@ -98,7 +99,8 @@ struct TrainStep::Impl {
     options.rank = resolved.mesh().IndexOf(mesh::Dim::kPp, runtime.rank());
     options.schedule = resolved.MakeSchedule();
     options.microbatches = resolved.microbatches();
-    options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / (resolved.mesh().cp * resolved.mesh().tp),
+    const int64_t of_tensor = parallel::SplitsTokens(resolved.recipe().parallelism()) ? resolved.mesh().tp : 1;
+    options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / (resolved.mesh().cp * of_tensor),
                                 parallelized.model->config().hidden_size()};
     options.activation = at::TensorOptions().device(device).dtype(parallelized.precision.param);
     if (optimizer->loss_scale() != nullptr) options.loss_scale = optimizer->loss_scale()->scale();

@@ -16,6 +16,7 @@ export function parallelismText(recipe: Recipe | null | undefined): string {
   if ((p?.fsdp_prefetch_depth ?? 1) !== 1) parts.push(`gathered ${p?.fsdp_prefetch_depth} layers ahead`);
   degree('cp', p?.context_parallel_degree);
   degree('tp', p?.tensor_parallel_degree);
+  if ((p?.tensor_parallel_degree ?? 1) > 1 && p?.sequence_parallel === false) parts.push('no sequence parallel');
   if (p?.sequence_parallel_gather_in_backward) parts.push('inputs gathered again');
   if (p && (p.pipeline_parallel_degree ?? 1) > 1) {
     const chunks = p.pipeline_parallel_layers_per_stage ? `, ${p.pipeline_parallel_layers_per_stage} layers a chunk,` : '';

@@ -46,6 +46,7 @@ export interface Recipe {
     zero_stage?: number | null;
     fsdp_reshard_after_forward_size?: number | null;
     fsdp_prefetch_depth?: number | null;
+    sequence_parallel?: boolean | null;
     sequence_parallel_gather_in_backward?: boolean | null;
     context_parallel_degree?: number | null;
     tensor_parallel_degree: number | null;
