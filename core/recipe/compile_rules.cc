@@ -91,4 +91,17 @@ Broken FsdpBucketsNameModules(const Candidate& c) {
   return {};
 }
 
+Broken AsyncTensorParallelHasAProgram(const Candidate& c) {
+  const v1::Parallelism& p = c.recipe.parallelism();
+  if (!p.enable_async_tensor_parallel()) return {};
+  if (!c.recipe.compile().enable())
+    return Refuse("parallelism.enable_async_tensor_parallel", "true",
+                  "needs compile.enable = true: a pass over the captured step cuts products and collectives");
+  if (!p.sequence_parallel())
+    return Refuse("parallelism.sequence_parallel", "false",
+                  "cannot go with enable_async_tensor_parallel, which cuts the gathers and scatters of sequence parallelism: use "
+                  "true, or leave asynchronous tensor parallel out");
+  return {};
+}
+
 }  // namespace legoai::parallel

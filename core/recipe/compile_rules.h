@@ -1,4 +1,4 @@
-// Rules of legality.h for [compile]. Pure functions.
+// Rules of legality.h for [compile], and for what needs it. Pure functions.
 #pragma once
 
 #include <optional>
@@ -11,5 +11,8 @@ namespace legoai::parallel {
 std::optional<Violation> FsdpBucketingHasAProgram(const Candidate& candidate);
 // Every bucket's modules are the model's, each once.
 std::optional<Violation> FsdpBucketsNameModules(const Candidate& candidate);
+
+// Asynchronous tensor parallel is a pass, over the gathers and scatters of sequence parallelism.
+std::optional<Violation> AsyncTensorParallelHasAProgram(const Candidate& candidate);
 
 }  // namespace legoai::parallel

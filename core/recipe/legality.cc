@@ -488,6 +488,7 @@ const std::vector<Rule>& Rules() {
       {"traced_ranks_exist", TracedRanksExist},
       {"fsdp_bucketing_has_a_program", FsdpBucketingHasAProgram},
       {"fsdp_buckets_name_modules", FsdpBucketsNameModules},
+      {"async_tensor_parallel_has_a_program", AsyncTensorParallelHasAProgram},
   };
   return *rules;
 }

@@ -46,6 +46,15 @@ TEST(FirstViolation, TracedRanksExist) {
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "traced_ranks_exist: metrics.trace_ranks = 2");
 }
 
+TEST(FirstViolation, AsyncTensorParallelHasAProgram) {
+  v1::Recipe recipe = Degrees(1, 1, 2, 1);
+  recipe.mutable_parallelism()->set_enable_async_tensor_parallel(true);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2),
+            "async_tensor_parallel_has_a_program: parallelism.enable_async_tensor_parallel = true");
+  recipe.mutable_compile()->set_enable(true);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
+}
+
 TEST(FirstViolation, DegreesMatchWorldSize) {
   EXPECT_EQ(Verdict(Degrees(2, 2, 2, 2), SmallLlama(), 16), "legal");
   EXPECT_EQ(Verdict(Degrees(2, -1, 2, 2), SmallLlama(), 16), "legal");

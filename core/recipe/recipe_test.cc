@@ -78,8 +78,6 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
   EXPECT_EQ(Refusal("[parallelism]\nexpert_parallel_degree = 1"), "accepted");
   EXPECT_EQ(Refusal("[parallelism]\nexpert_parallel_degree = 4"),
             "parallelism.expert_parallel_degree|4|is not supported yet: leave it at 1");
-  EXPECT_EQ(Refusal("[parallelism]\nenable_async_tensor_parallel = true"),
-            "parallelism.enable_async_tensor_parallel|true|is not supported yet: leave it at false");
   EXPECT_EQ(Refusal("[parallelism]\nsequence_parallel = false"), "accepted");
   EXPECT_EQ(Refusal("[parallelism]\nsequence_parallel = false\nsequence_parallel_gather_in_backward = true"),
             "parallelism.sequence_parallel_gather_in_backward|true|has nothing to gather with sequence_parallel = false, where "

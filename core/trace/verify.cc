@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <unordered_map>
 
@@ -29,29 +30,44 @@ class RaceCheck {
   }
 
  private:
+  // Bytes of a storage, from the first element of a tensor to its last.
+  struct Range {
+    int64_t begin = 0, end = std::numeric_limits<int64_t>::max();
+    bool Meets(const Range& other) const { return begin < other.end && other.begin < end; }
+    bool Covers(const Range& other) const { return begin <= other.begin && other.end <= end; }
+  };
   struct Use {
     uint16_t stream = 0;
     uint32_t time = 0;
     size_t instruction = 0;
+    Range range;
   };
+  // Those that no later write covers. Of reads on one stream the last of a range.
   struct StorageUses {
-    std::optional<Use> write;
-    std::vector<Use> reads;  // since the write; the last of each stream
+    std::vector<Use> writes, reads;
   };
 
   void Step(const Instruction& instruction) {
     if (instruction.stream >= kStreams) return Report(absl::StrCat("stream ", instruction.stream, " is out of range"));
     switch (instruction.kind) {
       case Instruction::Kind::kResize: return;
-      case Instruction::Kind::kFree: Tick(instruction.stream); return Write(instruction.immediate, instruction.stream);
+      case Instruction::Kind::kFree: Tick(instruction.stream); return Write(instruction.immediate, {}, instruction.stream);
       case Instruction::Kind::kOperator: break;
     }
     if (const auto event = EventOf(trace_, instruction)) return Synchronize(*event);
     Tick(instruction.stream);
     const Operands operands = OperandsOf(trace_, instruction);
-    for (uint32_t value : operands.reads) Read(trace_.values[value].storage, instruction.stream);
-    for (uint32_t value : operands.writes) Write(trace_.values[value].storage, instruction.stream);
-    for (uint32_t storage : NewStorages(operands)) Write(storage, instruction.stream);
+    for (uint32_t value : operands.reads) Read(trace_.values[value].storage, RangeOf(value), instruction.stream);
+    for (uint32_t value : operands.writes) {
+      const bool resizes = StorageResizeOf(trace_, instruction).has_value();
+      Write(trace_.values[value].storage, resizes ? Range() : RangeOf(value), instruction.stream);
+    }
+    for (uint32_t storage : NewStorages(operands)) Write(storage, {}, instruction.stream);
+  }
+
+  Range RangeOf(uint32_t value) const {
+    const Geometry& geometry = trace_.geometries[trace_.values[value].geometry];
+    return {geometry.offset * ElementBytes(geometry.dtype), ExtentBytes(geometry)};
   }
 
   void Synchronize(const EventUse& event) {
@@ -81,30 +97,35 @@ class RaceCheck {
   }
 
   void Tick(uint16_t stream) { ++clocks_[stream][stream]; }
-  Use Now(uint16_t stream) const { return {stream, clocks_[stream][stream], index_}; }
+  Use Now(uint16_t stream, Range range) const { return {stream, clocks_[stream][stream], index_, range}; }
   bool Unordered(const Use& earlier, uint16_t stream) const {
     return earlier.stream != stream && clocks_[stream][earlier.stream] < earlier.time;
   }
 
-  void Read(uint32_t storage, uint16_t stream) {
+  void Read(uint32_t storage, Range range, uint16_t stream) {
     StorageUses& uses = uses_[storage];
-    if (uses.write && Unordered(*uses.write, stream)) Race(" is not ordered after ", *uses.write, storage);
+    Check(uses.writes, " is not ordered after ", storage, range, stream);
     for (Use& read : uses.reads) {
-      if (read.stream == stream) {
-        read = Now(stream);
+      if (read.stream == stream && range.Covers(read.range)) {
+        read = Now(stream, range);
         return;
       }
     }
-    uses.reads.push_back(Now(stream));
+    uses.reads.push_back(Now(stream, range));
   }
-  void Write(uint32_t storage, uint16_t stream) {
+  void Write(uint32_t storage, Range range, uint16_t stream) {
     StorageUses& uses = uses_[storage];
-    if (uses.write && Unordered(*uses.write, stream)) Race(" is not ordered after ", *uses.write, storage);
-    for (const Use& read : uses.reads) {
-      if (Unordered(read, stream)) Race(" overwrites before it was read by ", read, storage);
+    Check(uses.writes, " is not ordered after ", storage, range, stream);
+    Check(uses.reads, " overwrites before it was read by ", storage, range, stream);
+    for (std::vector<Use>* of : {&uses.writes, &uses.reads}) {
+      of->erase(std::remove_if(of->begin(), of->end(), [&](const Use& use) { return range.Covers(use.range); }), of->end());
     }
-    uses.reads.clear();
-    uses.write = Now(stream);
+    uses.writes.push_back(Now(stream, range));
+  }
+  void Check(const std::vector<Use>& uses, const char* what, uint32_t storage, Range range, uint16_t stream) {
+    for (const Use& use : uses) {
+      if (range.Meets(use.range) && Unordered(use, stream)) Race(what, use, storage);
+    }
   }
 
   std::string Describe(size_t index) const {

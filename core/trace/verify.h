@@ -14,8 +14,8 @@ namespace legoai::graph {
 // Happens-before: instructions of one stream are ordered; a wait orders what follows it on its stream after what preceded the
 // event's latest record.
 
-// Uses of one storage on two streams, one of them a write (or its free), that no event orders; waits for an event that was never
-// recorded.
+// Uses of the same bytes of a storage on two streams, one of them a write (or its free), that no event orders; waits for an event
+// that was never recorded. A tensor that is not dense counts with the gaps in it.
 std::vector<std::string> Races(const Trace& trace, int64_t limit = 20);
 
 // Reads of memory that no instruction wrote (data put there behind the dispatcher's back) or that is resized away.

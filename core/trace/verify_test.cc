@@ -49,10 +49,12 @@ TEST(RacesTest, EveryNeededWaitIsMissedWhenDropped) {
   EXPECT_EQ(waits, 4);
 }
 
-// The definition, spelled out: instructions reach each other along streams and from records to waits; two uses of a storage, one
+// The definition, spelled out: instructions reach each other along streams and from records to waits; two uses of an element, one
 // of them a write, must be joined by a path.
 class Reachability {
  public:
+  static constexpr int64_t kElements = 4;  // of each storage
+
   explicit Reachability(const Trace& trace) : trace_(trace), reaches_(trace.instructions.size()) {
     std::map<int64_t, size_t> last_of_stream, last_record;
     for (size_t i = 0; i < reaches_.size(); ++i) {
@@ -81,20 +83,27 @@ class Reachability {
       if (reaches_[before][i]) reaches_[after][i] = true;
     }
   }
-  // Storages used, and whether written.
-  std::map<uint32_t, bool> Uses(size_t index) const {
+  // Elements used of each storage, and whether written.
+  std::map<std::pair<uint32_t, int64_t>, bool> Uses(size_t index) const {
     const auto& instruction = trace_.instructions[index];
-    if (instruction.kind == Instruction::Kind::kFree) return {{instruction.immediate, true}};
-    std::map<uint32_t, bool> uses;
+    std::map<std::pair<uint32_t, int64_t>, bool> uses;
+    const auto add = [&](uint32_t storage, int64_t first, int64_t count, bool written) {
+      for (int64_t i = first; i < first + count; ++i) uses[{storage, i}] |= written;
+    };
+    if (instruction.kind == Instruction::Kind::kFree) add(instruction.immediate, 0, kElements, true);
     const Operands operands = OperandsOf(trace_, instruction);
-    for (uint32_t value : operands.reads) uses[trace_.values[value].storage] |= false;
-    for (uint32_t value : operands.writes) uses[trace_.values[value].storage] = true;
+    for (const bool written : {false, true}) {
+      for (uint32_t value : written ? operands.writes : operands.reads) {
+        const Geometry& geometry = trace_.geometries[trace_.values[value].geometry];
+        add(trace_.values[value].storage, geometry.offset, geometry.sizes[0], written);
+      }
+    }
     return uses;
   }
   bool Conflict(size_t a, size_t b) const {
     const auto left = Uses(a), right = Uses(b);
-    for (const auto& [storage, written] : left) {
-      const auto other = right.find(storage);
+    for (const auto& [element, written] : left) {
+      const auto other = right.find(element);
       if (other != right.end() && (written || other->second)) return true;
     }
     return false;
@@ -113,7 +122,11 @@ TEST(RacesTest, AgreesWithReachabilityOnRandomPrograms) {
   for (int program = 0; program < kPrograms; ++program) {
     Program b;
     const std::vector<Program::Tensor> tensors = {b.External("x", 16), b.External("y", 16), b.External("z", 16)};
-    auto any = [&] { return tensors[random() % tensors.size()]; };
+    auto any = [&] {
+      const Program::Tensor whole = tensors[random() % tensors.size()];
+      const int64_t first = random() % Reachability::kElements;
+      return random() % 2 ? whole : b.Part(whole, first, 1 + random() % (Reachability::kElements - first));
+    };
     std::vector<int64_t> recorded;
     for (int64_t n = 2 + random() % 12; n > 0; --n) {
       const uint16_t stream = random() % 3;
@@ -127,7 +140,7 @@ TEST(RacesTest, AgreesWithReachabilityOnRandomPrograms) {
           if (!recorded.empty()) b.Wait(stream, recorded[random() % recorded.size()]);
       }
     }
-    if (random() % 2) b.Free(any());
+    if (random() % 2) b.Free(tensors[random() % tensors.size()]);
     const bool expected = Reachability(b.trace()).HasRace();
     EXPECT_EQ(!Races(b.trace()).empty(), expected) << b.trace().Dump(true);
     racy += expected;

@@ -25,11 +25,12 @@ bool IsFloating(v1::DType dtype) {
   return dtype == v1::FLOAT32 || dtype == v1::BFLOAT16 || dtype == v1::FLOAT16 || dtype == v1::FLOAT64;
 }
 
-// a [.., m, k] x b [.., k, n]: the last two tensors of mm, bmm, addmm (bias first) and baddbmm.
+// a [.., m, k] x b [.., k, n]: the last two tensors that mm, bmm, addmm (bias first) and baddbmm only read.
 double MatmulFlops(const InstructionView& op) {
   std::vector<const Geometry*> operands;
   for (int i = 0; i < op.argument_count(); ++i) {
-    if (const graph::Value* value = op.Input(i)) operands.push_back(&op.GeometryOf(*value));
+    const graph::Value* const value = op.Input(i);
+    if (value != nullptr && !(op.writes() >> i & 1)) operands.push_back(&op.GeometryOf(*value));
   }
   if (operands.size() < 2 || operands.back()->sizes.empty()) return 0;
   const Geometry& a = *operands[operands.size() - 2];
@@ -89,6 +90,7 @@ class TrafficCounter {
 
   void Read(int place, uint32_t value) {
     if (traffic_ == Traffic::kWrites || (traffic_ == Traffic::kOverwrites && place == 0)) return;
+    if (op_.writes() >> place & 1 && absl::EndsWith(op_.name(), ".out")) return;
     if (std::find(reads_.begin(), reads_.end(), value) != reads_.end()) return;
     reads_.push_back(value);
     int64_t bytes = DistinctBytes(GeometryOf(value));

@@ -52,13 +52,14 @@ int64_t OneDnnBlocks(int64_t m, int64_t n, int64_t k, bool transposed_left) {
   return bytes + rows * stride * 2 + 128;
 }
 
-// The last two tensors of mm, addmm, bmm and baddbmm. fp32 products take their buffers outside LibTorch's allocator; 16-bit ones
-// that oneDNN does not compute take none (PyTorch 2.11, ATen/native/CPUBlas.cpp: gemm falls back to loops over the operands as
-// they lie).
+// The last two tensors that mm, addmm, bmm and baddbmm only read. fp32 products take their buffers outside LibTorch's allocator;
+// 16-bit ones that oneDNN does not compute take none (PyTorch 2.11, ATen/native/CPUBlas.cpp: gemm falls back to loops over the
+// operands as they lie).
 int64_t CpuMatmul(const InstructionView& op, const WorkspaceContext& context) {
   const Geometry *a = nullptr, *b = nullptr;
   for (int i = 0; i < op.argument_count(); ++i) {
-    if (const Geometry* next = Input(op, i)) a = b, b = next;
+    const Geometry* const next = Input(op, i);
+    if (next != nullptr && !(op.writes() >> i & 1)) a = b, b = next;
   }
   if (a == nullptr || !OneDnnComputes(*a, context) || a->sizes.size() < 2 || b->sizes.size() < 2) return 0;
   size_t rank = a->sizes.size();

@@ -198,6 +198,7 @@ const std::map<std::string, std::string>& NotChosen() {
       {"parallelism.fsdp_prefetch_depth", "is chosen for the best recipes, once their simulation shows what is exposed"},
       {"parallelism.sequence_parallel", "keeps more where it is off, and takes as long"},
       {"parallelism.disable_loss_parallel", "gathers whole logits, which takes more time and memory"},
+      {"parallelism.enable_async_tensor_parallel", "needs compile.enable, which trains on CPUs only"},
       {"parallelism.pipeline_parallel_first_stage_less_layers", "is a cut by hand: even ones are tried"},
       {"parallelism.pipeline_parallel_last_stage_less_layers", "is a cut by hand: even ones are tried"},
       {"parallelism.module_fqns_per_model_part", "is a cut by hand: even ones are tried"},

@@ -1,5 +1,6 @@
 #include "worker/comm/ops.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -82,7 +83,8 @@ void AllToAllKernel(Tensor& out, const Tensor& in, int64_t group) {
 void RotateKernel(Tensor& out, const Tensor& in, int64_t group) {
   CheckUsable("rotate_into", out);
   CheckUsable("rotate_into", in);
-  TORCH_CHECK(in.nbytes() == out.nbytes() && !in.is_alias_of(out), "rotate_into: sizes ", out.sizes(), " and ", in.sizes(),
+  const bool apart = !in.is_alias_of(out) || at::get_overlap_status(in, out) == at::MemOverlapStatus::No;
+  TORCH_CHECK(in.nbytes() == out.nbytes() && apart, "rotate_into: sizes ", out.sizes(), " and ", in.sizes(),
               " do not match, or share memory");
   ThrowIfError(CurrentRuntime().Communicate(
       Describe("rotate", group, in, out), {out.storage(), in.storage()},

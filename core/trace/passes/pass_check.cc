@@ -11,6 +11,7 @@
 #include "core/trace/effects.h"
 #include "core/trace/passes/rewriter.h"
 #include "core/trace/verify.h"
+#include "core/trace/views.h"
 
 namespace legoai::graph {
 namespace {
@@ -119,7 +120,26 @@ void CheckBindings(const char* what, const Trace& before, const std::map<std::st
   if (b.size() > a.size()) findings->Add(b.size() - a.size(), " more ", what, "s than before");
 }
 
-// By stream and group. Of FSDP's streams one entry for each operator, with the sum of their bytes.
+bool IsTensorParallel(const Trace& trace, const InstructionView& op, const EffectRow& row) {
+  const auto group = op.Constant<int64_t>(row.group);
+  return group && *group >= 0 && *group < static_cast<int64_t>(trace.groups.size()) &&
+         trace.groups[*group].dim == mesh::Dim::kTp;
+}
+
+// What a rank sends round a ring, if the operator is a ring or a hop of one.
+std::optional<int64_t> RingBytes(const Trace& trace, const InstructionView& op, const EffectRow& row) {
+  const int64_t ranks = trace.groups[*op.Constant<int64_t>(row.group)].ranks.size;
+  const int64_t bytes = BytesOf(op.GeometryOf(*op.Input(row.tensor)));
+  switch (row.effect) {
+    case Effect::kAllGather:
+    case Effect::kReduceScatter: return bytes / ranks * (ranks - 1);
+    case Effect::kRotate: return bytes;
+    default: return std::nullopt;
+  }
+}
+
+// By stream and group. Of FSDP's streams one entry for each operator, with the sum of their bytes; of tensor parallel what is
+// sent round the ring, at once or hop by hop beside the compute stream.
 using Traffic = std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<std::string, int64_t>>>;
 Traffic TrafficOf(const Trace& trace) {
   Traffic traffic;
@@ -128,51 +148,101 @@ Traffic TrafficOf(const Trace& trace) {
     const InstructionView op(trace, instruction);
     const EffectRow* const row = FindEffect(op.name());
     if (row == nullptr || !row->IsCommunication()) continue;
-    auto& sent = traffic[{instruction.stream, op.Constant<int64_t>(row->group).value_or(-1)}];
-    const int64_t bytes = BytesOf(op.GeometryOf(*op.Input(row->tensor)));
-    const bool joins = instruction.stream == comm::kAllGather || instruction.stream == comm::kReduceScatter;
-    if (joins && !sent.empty() && sent.back().first == op.name()) {
+    std::string name = op.name();
+    int64_t bytes = BytesOf(op.GeometryOf(*op.Input(row->tensor))), stream = instruction.stream;
+    bool joins = stream == comm::kAllGather || stream == comm::kReduceScatter;
+    const auto ring = IsTensorParallel(trace, op, *row) ? RingBytes(trace, op, *row) : std::nullopt;
+    if (ring && (stream == comm::kCompute || stream == comm::kRotate)) {
+      name = "ring", bytes = *ring, stream = comm::kCompute, joins = true;
+    }
+    auto& sent = traffic[{stream, op.Constant<int64_t>(row->group).value_or(-1)}];
+    if (joins && !sent.empty() && sent.back().first == name) {
       sent.back().second += bytes;
     } else {
-      sent.emplace_back(op.name(), bytes);
+      sent.emplace_back(std::move(name), bytes);
     }
   }
   return traffic;
 }
 
-// What happened to a storage: a hash of its writes in their order with the reads between them, in any order.
+// What happened to a storage: a hash of its writes in their order with the reads between them, in any order. A product that is
+// cut by rows counts once.
 struct History {
-  size_t writes = 0, reads = 0;
+  size_t writes = 0, reads = 0, last_read = 0, last_write = 0;
   bool used = false;
 };
+// What the parts of one product have in common: `right` is the operand that is not cut.
+size_t ProductOf(size_t who, const Instruction& instruction, uint32_t right) {
+  size_t hash = who;
+  for (const int64_t mark : {int64_t{right}, int64_t{instruction.microbatch}, int64_t{instruction.action},
+                             static_cast<int64_t>(instruction.phase)}) {
+    hash = hash * 1'000'003 + static_cast<size_t>(mark);
+  }
+  return hash;
+}
+
 std::vector<History> HistoriesOf(const Trace& trace) {
   std::vector<History> histories(trace.storages.size());
   for (const Instruction& instruction : trace.instructions) {
     if (instruction.kind != Instruction::Kind::kOperator || IsViewOf(trace, instruction)) continue;
-    const std::string name = absl::StrCat(trace.OperatorName(instruction), " ", trace.modules[instruction.module]);
-    const size_t who = std::hash<std::string>()(name);
+    if (IsView(trace.OperatorName(instruction))) continue;  // memory without contents
+    const std::string& full = trace.OperatorName(instruction);
+    const bool is_part = full == "aten::mm.out" || full == "aten::addmm.out";
+    const std::string& module = trace.modules[instruction.module];
+    const std::string name = absl::StrCat(is_part ? full.substr(0, full.find('.')) : full, " ", module);
+    const size_t who = std::hash<std::string>()(name) | 1;
     const Operands operands = OperandsOf(trace, instruction);
+    const size_t product = is_part ? ProductOf(who, instruction, operands.reads.back()) : 0;
     for (uint32_t value : operands.reads) {
       History& history = histories[trace.values[value].storage];
-      history.reads += who | 1;
       history.used = true;
+      if (is_part && history.last_read == product) continue;
+      history.reads += who;
+      history.last_read = product;
     }
     for (const std::vector<uint32_t>* written : {&operands.writes, &operands.results}) {
       for (uint32_t value : *written) {
         History& history = histories[trace.values[value].storage];
-        history.writes = (history.writes * 1'000'003 ^ history.reads) * 1'000'003 ^ who;
-        history.reads = 0;
         history.used = true;
+        if (is_part && history.last_write == who) continue;
+        history.writes = (history.writes * 1'000'003 ^ history.reads) * 1'000'003 ^ who;
+        history.reads = history.last_read = 0;
+        history.last_write = who;
       }
     }
   }
   return histories;
 }
 
+// The storages that change hands where tensor parallel exchanges tokens, which a ring does in other steps: those of its
+// collectives, and what is copied from or to these.
+std::vector<char> ExchangedStorages(const Trace& trace) {
+  std::vector<char> exchanged(trace.storages.size());
+  const auto mark = [&](const Instruction& instruction) {
+    for (uint32_t storage : StoragesOf(trace, instruction)) exchanged[storage] = true;
+  };
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind != Instruction::Kind::kOperator) continue;
+    const EffectRow* const row = FindEffect(trace.OperatorName(instruction));
+    if (row == nullptr || !row->IsCommunication()) continue;
+    const InstructionView op(trace, instruction);
+    if (IsTensorParallel(trace, op, *row) && RingBytes(trace, op, *row)) mark(instruction);
+  }
+  const std::vector<char> by_collectives = exchanged;
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind != Instruction::Kind::kOperator || trace.OperatorName(instruction) != "aten::clone") continue;
+    const std::vector<uint32_t> storages = StoragesOf(trace, instruction);
+    const auto is_known = [&](uint32_t storage) { return by_collectives[storage] != 0; };
+    if (std::any_of(storages.begin(), storages.end(), is_known)) mark(instruction);
+  }
+  return exchanged;
+}
+
 void CheckFlow(const Trace& before, const Trace& after, Findings* findings) {
   const std::vector<History> a = HistoriesOf(before), b = HistoriesOf(after);
+  const std::vector<char> exchanged = ExchangedStorages(before);
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    if (!a[i].used || !b[i].used) continue;
+    if (!a[i].used || !b[i].used || exchanged[i]) continue;
     if (a[i].writes != b[i].writes || a[i].reads != b[i].reads)
       findings->Add(NameOf(after, static_cast<uint32_t>(i)), " is not read and written as before");
   }

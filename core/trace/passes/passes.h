@@ -1,6 +1,6 @@
 // The passes. Each is a pure function: a Trace in, a Trace with the same inputs, outputs and numbers out.
 //
-// They work on FSDP's collectives (shard_collectives.h) of a Trace in which each parameter has collectives of its own
+// Those of FSDP work on its collectives (shard_collectives.h) of a Trace in which each parameter has collectives of its own
 // (fsdp_bucketing "none" and "manual"), and follow Zhang et al. 2024, SimpleFSDP, section 3.2. None moves anything out of the
 // forward or the backward of a microbatch. All bytes that travel are the same, and all sums are of the same elements in the same
 // order of ranks, so that results are equal bit by bit.
@@ -29,5 +29,19 @@ absl::StatusOr<Trace> BucketCollectives(Trace trace, const std::vector<parallel:
 // of that and what they are for; in backward it begins after these copies, as the reduction under way runs beside them. A
 // reduction is waited for when the next one is packed, or at the end of the backward.
 absl::StatusOr<Trace> ReorderCollectives(Trace trace);
+
+// "async_tensor_parallel": products of tensor and sequence parallelism are cut by the ranks whose tokens they are of, and overlap
+// with the exchange of these tokens (Wang et al. 2022, "Overlap communication with dependent computation via decomposition").
+// - An all-gather whose first reader is a product becomes hops round a ring (lego::rotate_into, on comm::kRotate); the product of
+//   this rank's tokens runs beside the first hop, that of the tokens that come with it beside the second, and so on. Later
+//   readers (other products, weight gradients) find all tokens there.
+// - A product whose result is reduce-scattered begins with the tokens of the rank before, sends its rows on while it computes the
+//   next ones, and adds its own to those that come. What stands between product and reduction, as the gradient of the weight,
+//   runs beside the last hop. A sum of several products is cut in its last one.
+// Every element is the same product of the same row and the same column, and partial sums are added in the order of ranks as
+// before; kernels may cut the sum over a row otherwise where there are fewer rows, so that results can differ by rounding
+// (docs/recipe.md). Collectives that another operator reads or feeds (embedding, logits that are gathered, gathers that repeat
+// one in backward) stay as they are. `trace` is of one level.
+absl::StatusOr<Trace> AsyncTensorParallel(Trace trace);
 
 }  // namespace legoai::graph

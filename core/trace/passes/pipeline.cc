@@ -32,6 +32,8 @@ struct Pass {
 std::vector<Pass> PassesOf(const parallel::ResolvedRecipe& resolved) {
   std::vector<Pass> passes;
   const v1::Recipe& recipe = resolved.recipe();
+  if (recipe.parallelism().enable_async_tensor_parallel() && resolved.mesh().tp > 1)
+    passes.push_back({"async_tensor_parallel", AsyncTensorParallel});
   if (!parallel::PassesJoinCollectives(recipe)) return passes;
   passes.push_back({"gather_at_use", GatherAtUse});
   if (recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_MODULES) {

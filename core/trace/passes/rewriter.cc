@@ -54,6 +54,24 @@ Instruction Rewriter::Again(const Instruction& like, const std::vector<Change>& 
   return made;
 }
 
+Instruction Rewriter::Make(const Instruction& like, const std::string& name, uint64_t writes,
+                           const std::vector<Argument>& arguments, const std::vector<uint32_t>& results, int64_t stream) {
+  const auto is_it = [&](const Operator& op) { return op.name == name && op.writes == writes; };
+  const auto found = std::find_if(trace_.operators.begin(), trace_.operators.end(), is_it);
+  Instruction made = like;
+  made.kind = Instruction::Kind::kOperator;
+  made.operator_index = static_cast<uint32_t>(found - trace_.operators.begin());
+  if (found == trace_.operators.end()) trace_.operators.push_back({name, writes});
+  made.stream = static_cast<uint16_t>(stream);
+  made.first_argument = static_cast<uint32_t>(trace_.arguments.size());
+  made.argument_count = static_cast<uint16_t>(arguments.size());
+  trace_.arguments.insert(trace_.arguments.end(), arguments.begin(), arguments.end());
+  made.first_result = static_cast<uint32_t>(trace_.results.size());
+  made.result_count = static_cast<uint16_t>(results.size());
+  for (uint32_t result : results) trace_.results.push_back({Argument::Kind::kValue, result});
+  return made;
+}
+
 uint32_t Rewriter::AddConstant(Constant constant) {
   trace_.constants.push_back(std::move(constant));
   return static_cast<uint32_t>(trace_.constants.size() - 1);

@@ -20,6 +20,7 @@ class Rewriter {
   // Values, storages and columns may be changed; instructions only through the calls below.
   Trace& trace() { return trace_; }
   const Instruction& At(uint32_t instruction) const { return trace_.instructions[instruction]; }
+  uint32_t size() const { return static_cast<uint32_t>(trace_.instructions.size()); }
 
   void Remove(uint32_t instruction) { removed_[instruction] = true; }
   // `place`: the instruction before which it comes; their number: at the end.
@@ -34,6 +35,10 @@ class Rewriter {
     Argument to;
   };
   Instruction Again(const Instruction& like, const std::vector<Change>& changes);
+
+  // An operator with the marks of `like` (phase, microbatch, module). `writes`: as of Operator; `results`: values.
+  Instruction Make(const Instruction& like, const std::string& name, uint64_t writes, const std::vector<Argument>& arguments,
+                   const std::vector<uint32_t>& results, int64_t stream);
 
   uint32_t AddConstant(Constant constant);
   uint32_t AddValue(uint32_t storage, Geometry geometry);

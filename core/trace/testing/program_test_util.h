@@ -18,6 +18,10 @@ class Program {
     const uint32_t storage = builder_.AddStorage(bytes, StorageKind::kExternal, Category::kOther, name);
     return builder_.View(storage, v1::FLOAT32, {bytes / 4}, {1});
   }
+  // Elements [first, first + count) of a tensor.
+  Tensor Part(Tensor of, int64_t first, int64_t count) {
+    return builder_.View(builder_.StorageOf(of), v1::FLOAT32, {count}, {1}, first);
+  }
   // `written`: how many of the arguments, from the first, are written in place.
   Program& Op(const std::string& name, const std::vector<Tensor>& arguments, const std::vector<Tensor>& results, int written = 0,
               uint16_t stream = 0) {
