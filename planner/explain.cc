@@ -65,7 +65,7 @@ class Explainer {
 
   std::string Text() {
     const std::string choices = Choices(), memory = MoreMemory(), headroom = Headroom(), next = Next();
-    return absl::StrCat(Winner(), Links(), headroom, next, choices, memory, NearTies());
+    return absl::StrCat(Winner(), Links(), Buckets(), headroom, next, choices, memory, NearTies());
   }
 
  private:
@@ -101,6 +101,26 @@ class Explainer {
     if (!text.empty()) text += ".";
     const std::string bubble = BubbleText(winner_.estimate->recipe(), facts_.request->model().num_hidden_layers());
     return bubble.empty() ? text : absl::StrCat(text, "\n- Its bubble: ", bubble, ".");
+  }
+
+  // What joining its collectives differently is predicted to give.
+  std::string Buckets() const {
+    const auto of_winner = std::find_if(facts_.bucketed.begin(), facts_.bucketed.end(), [&](const BucketedRecipe& one) {
+      const v1::Estimate* const winner = winner_.estimate;
+      return one.planned == winner || one.by_block == winner || one.alone == winner;
+    });
+    if (of_winner == facts_.bucketed.end()) return "";
+    std::vector<std::string> texts;
+    const auto add = [&](const char* how, const v1::Estimate* estimate) {
+      if (estimate == nullptr) return;
+      texts.push_back(absl::StrFormat("%s %.4g s a step with %.4g s of exposed communication and %s of memory", how,
+                                      estimate->step_time_seconds(), estimate->breakdown().exposed_communication_seconds(),
+                                      BytesText(FullestStage(*estimate).peak_allocated_bytes())));
+    };
+    add("in planned buckets", of_winner->planned);
+    add("by block", of_winner->by_block);
+    add("of each parameter alone", of_winner->alone);
+    return absl::StrCat("\n- FSDP's collectives: ", absl::StrJoin(texts, "; "), ".");
   }
 
   static std::string Key(const v1::Recipe& recipe) { return recipe.SerializeAsString(); }
@@ -297,6 +317,15 @@ std::string CheckpointingText(const v1::ActivationCheckpoint& section) {
   }
 }
 
+std::string BucketingText(const v1::CompileSection& section) {
+  switch (section.fsdp_bucketing()) {
+    case v1::BUCKET_NOTHING: return "collectives of each parameter";
+    case v1::BUCKET_BY_MODULES: return "collectives in buckets of modules";
+    case v1::BUCKET_BY_PLAN: return "collectives in planned buckets";
+    default: return "";
+  }
+}
+
 // The rules that leave nothing, those that drop most first.
 std::string ExplainIllegal(const PlanFacts& facts, const v1::PlanResult& result) {
   std::vector<std::pair<std::string, int64_t>> rules(result.pruned().begin(), result.pruned().end());
@@ -366,6 +395,7 @@ std::string Summarize(const v1::Recipe& recipe) {
   parts.push_back(absl::StrCat("local batch ", recipe.training().local_batch_size(),
                                passes > 1 ? absl::StrCat(" accumulated ", passes, " times") : ""));
   parts.push_back(CheckpointingText(recipe.activation_checkpoint()));
+  if (const std::string bucketing = BucketingText(recipe.compile()); !bucketing.empty()) parts.push_back(bucketing);
   const v1::DType precision = recipe.training().mixed_precision_param();
   parts.push_back(precision == v1::FLOAT16 ? "float16" : precision == v1::BFLOAT16 ? "bfloat16" : "float32");
   return absl::StrJoin(parts, ", ");

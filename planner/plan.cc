@@ -11,9 +11,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
 #include "core/model/model_facts.h"
+#include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
 #include "planner/explain.h"
 #include "planner/legal.h"
 #include "planner/plan_facts.h"
@@ -22,12 +25,18 @@
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "proto/text.h"
+#include "proto/toml/toml.h"
 
 namespace legoai::planner {
 namespace {
 
 // What came of simulations, by index of the space's survivors.
 struct Outcomes {
+  // A recipe as the space has it, and the same with other collectives: indices.
+  struct Bucketed {
+    size_t by_block = 0, planned = 0, alone = 0;
+  };
+  std::vector<Bucketed> bucketed;
   std::map<size_t, v1::Estimate> simulated;
   std::map<size_t, std::string> failed;  // with the reason
   int64_t planned = 0;                   // simulations that were to be, those that were done included
@@ -112,6 +121,12 @@ class ResultMaker {
     facts_.stopped_early = outcomes_.stopped_early;
     const auto simulated = [&](size_t i) { return SimulatedRecipe{&outcomes_.simulated.at(i), &space_.survivors[i]}; };
     for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) facts_.ranked.push_back(simulated(i));
+    const auto find = [&](size_t i) -> const v1::Estimate* {
+      const auto found = outcomes_.simulated.find(i);
+      return found == outcomes_.simulated.end() ? nullptr : &found->second;
+    };
+    for (const Outcomes::Bucketed& one : outcomes_.bucketed)
+      facts_.bucketed.push_back({find(one.planned), find(one.by_block), find(one.alone)});
     for (size_t i = 0; i < space_.survivors.size(); ++i) {
       const auto found = outcomes_.simulated.find(i);
       if (found != outcomes_.simulated.end()) {
@@ -201,12 +216,50 @@ bool ChoosesDepth(const v1::PlanRequest& request) {
   return !named && (!base.has_fsdp_prefetch_depth() || base.fsdp_prefetch_depth() == 1) && request.objective() != v1::MEMORY;
 }
 
+// Whether parameters are gathered in a step.
+bool GathersShards(const v1::Recipe& recipe) {
+  const v1::Parallelism& p = recipe.parallelism();
+  return p.data_parallel_shard_degree() * p.context_parallel_degree() > 1 && p.zero_stage() == 3;
+}
+
 // Whether each forward and backward gathers parameters, and something is left to hide.
 bool MayGatherFurther(const v1::Estimate& estimate) {
   const v1::Parallelism& p = estimate.recipe().parallelism();
-  const bool gathers = p.data_parallel_shard_degree() * p.context_parallel_degree() > 1 && p.zero_stage() == 3 &&
-                       p.pipeline_parallel_degree() == 1 && p.fsdp_reshard_after_forward() != v1::RESHARD_NEVER;
+  const bool gathers = GathersShards(estimate.recipe()) && p.pipeline_parallel_degree() == 1 &&
+                       p.fsdp_reshard_after_forward() != v1::RESHARD_NEVER;
   return gathers && estimate.breakdown().exposed_communication_seconds() > kWorthHiding * estimate.step_time_seconds();
+}
+
+// Of the best recipes that shard parameters, so many are simulated with their collectives in planned buckets.
+constexpr size_t kBucketed = 4;
+constexpr char kBucketing[] = "compile.fsdp_bucketing";
+
+// The request with the buckets that it leaves to the plan taken out of it: candidates are by block.
+struct BucketWish {
+  bool asked = false, reorder = true;
+};
+absl::StatusOr<BucketWish> TakeBucketWish(v1::PlanRequest* request) {
+  v1::Recipe base = request->base();
+  parallel::FillDefaults(&base);
+  for (const std::string& constraint : request->constraints()) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(constraint, absl::MaxSplits('=', 1));
+    // What is wrong with one is said where candidates are made.
+    if (absl::StartsWith(parts.first, "compile.")) (void)ApplyOverride(&base, parts.first, parts.second);
+  }
+  if (base.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN) return BucketWish();
+  if (!base.compile().enable())
+    return FieldError(kBucketing, "auto", "needs compile.enable = true: a pass joins the collectives");
+  auto* const constraints = request->mutable_constraints();
+  constraints->erase(std::remove_if(constraints->begin(), constraints->end(),
+                                    [](const std::string& constraint) {
+                                      return absl::StartsWith(constraint, absl::StrCat(kBucketing, "=")) ||
+                                             absl::StartsWith(constraint, "compile.fsdp_reorder=");
+                                    }),
+                     constraints->end());
+  v1::CompileSection* const compile = request->mutable_base()->mutable_compile();
+  compile->set_fsdp_bucketing(v1::BUCKET_BY_BLOCK);
+  compile->set_fsdp_reorder(true);
+  return BucketWish{true, base.compile().fsdp_reorder()};
 }
 
 // Between two looks at `cancel` and at the clock.
@@ -218,9 +271,11 @@ absl::Duration SteadyNow() { return absl::FromChrono(std::chrono::steady_clock::
 // One planning run: captures what the schedule says, round by round.
 class Run {
  public:
-  Run(const v1::PlanRequest& request, Estimator& estimator, const std::function<void(const PlanProgress&)>& progress,
-      const std::function<bool()>& cancel, const std::function<absl::Duration()>& steady)
+  Run(const v1::PlanRequest& request, const BucketWish& buckets, Estimator& estimator,
+      const std::function<void(const PlanProgress&)>& progress, const std::function<bool()>& cancel,
+      const std::function<absl::Duration()>& steady)
       : request_(request),
+        buckets_(buckets),
         estimator_(estimator),
         progress_(progress),
         cancel_(cancel),
@@ -300,15 +355,20 @@ class Run {
     for (;;) {
       const std::vector<size_t> fitting = FittingOrder(outcomes_.simulated, request_.objective());
       const std::vector<size_t> round = schedule_->NextRound(fitting);
-      if (round.empty()) return ChoosesDepth(request_) ? GatherFurther() : absl::OkStatus();
+      if (round.empty()) break;
       SetUnfitTimeBelow(fitting);
       ASSIGN_OR_RETURN(const auto complete, CaptureRound(round));
       if (!complete) return absl::OkStatus();
     }
+    if (ChoosesDepth(request_)) {
+      ASSIGN_OR_RETURN(const auto complete, GatherFurther());
+      if (!complete) return absl::OkStatus();
+    }
+    return buckets_.asked ? PlanBuckets() : absl::OkStatus();
   }
 
   // The best, with gathers further ahead: recipes that the space gets besides.
-  absl::Status GatherFurther() {
+  absl::StatusOr<bool> GatherFurther() {
     std::vector<size_t> round;
     for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) {
       if (round.size() == kGatheredFurther) break;
@@ -318,9 +378,44 @@ class Run {
       further.recipe.mutable_parallelism()->set_fsdp_prefetch_depth(kLayersAhead);
       space_.survivors.push_back(std::move(further));
     }
+    return CaptureMore(round);
+  }
+
+  // Recipes that the space has got besides.
+  absl::StatusOr<bool> CaptureMore(const std::vector<size_t>& round) {
     space_.size += static_cast<int64_t>(round.size());
-    further_ = static_cast<int64_t>(round.size());
-    return CaptureRound(round).status();
+    further_ += static_cast<int64_t>(round.size());
+    return CaptureRound(round);
+  }
+
+  size_t AddSurvivor(Survivor survivor) {
+    space_.survivors.push_back(std::move(survivor));
+    return space_.survivors.size() - 1;
+  }
+
+  // The best again, with their collectives in planned buckets, and of each parameter alone.
+  absl::Status PlanBuckets() {
+    std::vector<size_t> round;
+    for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) {
+      if (outcomes_.bucketed.size() == kBucketed) break;
+      Survivor planned = space_.survivors[i];
+      if (!GathersShards(planned.recipe)) continue;
+      v1::CompileSection* const compile = planned.recipe.mutable_compile();
+      compile->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);
+      compile->set_fsdp_reorder(buckets_.reorder);
+      if (!IsLegal(planned.recipe)) continue;
+      Survivor alone = planned;
+      alone.recipe.mutable_compile()->set_fsdp_bucketing(v1::BUCKET_NOTHING);
+      const Outcomes::Bucketed one{i, AddSurvivor(std::move(planned)), AddSurvivor(std::move(alone))};
+      outcomes_.bucketed.push_back(one);
+      round.insert(round.end(), {one.planned, one.alone});
+    }
+    return CaptureMore(round).status();
+  }
+
+  bool IsLegal(const v1::Recipe& recipe) const {
+    const int64_t world = request_.cluster().devices_per_node() * request_.cluster().nodes();
+    return parallel::ResolvedRecipe::Create(recipe, request_.model(), world).ok();
   }
 
   int64_t Planned() const { return schedule_->total() + further_; }
@@ -368,6 +463,7 @@ class Run {
   }
 
   const v1::PlanRequest& request_;
+  const BucketWish buckets_;
   Estimator& estimator_;
   const std::function<void(const PlanProgress&)>& progress_;
   const std::function<bool()>& cancel_;
@@ -377,7 +473,7 @@ class Run {
   LegalSpace space_;
   std::optional<Schedule> schedule_;  // of space_
   Outcomes outcomes_;
-  int64_t further_ = 0;  // recipes of GatherFurther
+  int64_t further_ = 0;  // recipes of GatherFurther and PlanBuckets
   int64_t finished_ = 0;
   bool any_fits_ = false;
   double unfit_time_below_seconds_ = 0;  // of whole rounds: SimRequest
@@ -418,7 +514,8 @@ absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request, Estimator& e
   v1::PlanRequest roomy = request;
   v1::Device* const device = roomy.mutable_cluster()->mutable_device();
   device->set_reserve_bytes(device->reserve_bytes() + request.min_headroom_bytes());
-  return Run(roomy, estimator, progress, cancel, steady).Execute();
+  ASSIGN_OR_RETURN(const auto buckets, TakeBucketWish(&roomy));
+  return Run(roomy, buckets, estimator, progress, cancel, steady).Execute();
 }
 
 }  // namespace legoai::planner

@@ -8,6 +8,10 @@
 // The best recipes are simulated once more with parameters gathered further ahead, where communication is exposed, as recipes of
 // the space like any other.
 //
+// Where compile.fsdp_bucketing is "auto", recipes are compared with FSDP's collectives by block; then the best are simulated once
+// more, in planned buckets and with collectives of each parameter. What wins has compile.fsdp_buckets or needs none: no plan says
+// "auto".
+//
 // The request alone determines which and how many candidates are simulated (schedule.h): the plan is the same on any machine
 // under any load. The budget of seconds only ends planning early, and the explanation then says so. It does not apply before a
 // recipe is known to fit, so that a busy machine makes a plan worse but not empty.

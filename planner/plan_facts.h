@@ -20,6 +20,12 @@ struct SimulatedRecipe {
   const Survivor* survivor = nullptr;  // the same recipe in closed form
 };
 
+// One recipe with FSDP's collectives in planned buckets, by block and of each parameter alone. Null: that failed, or was not
+// reached.
+struct BucketedRecipe {
+  const v1::Estimate *planned = nullptr, *by_block = nullptr, *alone = nullptr;
+};
+
 struct PlanFacts {
   const v1::PlanRequest* request = nullptr;
   const LegalSpace* space = nullptr;
@@ -28,6 +34,7 @@ struct PlanFacts {
   std::vector<const Survivor*> not_simulated;  // best first by the closed forms
   int64_t planned = 0;                         // planned simulations, including completed ones
   bool stopped_early = false;                  // the budget of seconds ended before `planned`
+  std::vector<BucketedRecipe> bucketed;        // of the best, where fsdp_bucketing is left to the plan
   std::optional<LargerCluster> larger;         // set if nothing fits
 };
 

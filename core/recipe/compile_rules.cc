@@ -57,9 +57,6 @@ Broken FsdpBucketingHasAProgram(const Candidate& c) {
                   "needs compile.fsdp_bucketing = \"none\" or \"manual\": of blocks, parallelism.fsdp_prefetch_depth says how far "
                   "ahead they are gathered");
   }
-  if (compile.fsdp_bucketing() == v1::BUCKET_BY_PLAN)
-    return Refuse(kBucketing, bucketing,
-                  "is not supported yet: use \"manual\" with compile.fsdp_buckets, \"none\" or \"block\"");
   if (!compile.enable()) return Refuse(kBucketing, bucketing, "needs compile.enable = true: a pass joins the collectives");
   if (compile.fsdp_bucketing() == v1::BUCKET_BY_MODULES && compile.fsdp_buckets().empty())
     return Refuse(kBuckets, "",

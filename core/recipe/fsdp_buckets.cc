@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/keep_policy.h"
+#include "proto/errors.h"
 
 namespace legoai::parallel {
 namespace {
@@ -24,7 +25,15 @@ bool Holds(const std::string& outer, const std::string& inner) {
 
 bool PassesJoinCollectives(const v1::Recipe& recipe) {
   const v1::FsdpBucketing bucketing = recipe.compile().fsdp_bucketing();
-  return recipe.compile().enable() && (bucketing == v1::BUCKET_NOTHING || bucketing == v1::BUCKET_BY_MODULES);
+  return recipe.compile().enable() && (bucketing == v1::BUCKET_NOTHING || bucketing == v1::BUCKET_BY_MODULES ||
+                                       bucketing == v1::BUCKET_BY_PLAN);
+}
+
+absl::Status CheckBucketsArePlanned(const v1::Recipe& recipe) {
+  if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN) return absl::OkStatus();
+  return FieldError("compile.fsdp_bucketing", "auto",
+                    "is planned before it trains: `lego plan` does, and `lego simulate --out FILE` writes the recipe with its "
+                    "compile.fsdp_buckets");
 }
 
 std::vector<FsdpBucket> FsdpBuckets(const v1::Recipe& recipe, int64_t layers) {

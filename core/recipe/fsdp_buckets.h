@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
 
@@ -17,6 +18,9 @@ using FsdpBucket = std::vector<std::string>;  // names of modules
 
 // Whether each parameter is captured with collectives of its own, which passes join and move.
 bool PassesJoinCollectives(const v1::Recipe& recipe);
+
+// Errors: FieldError of a recipe whose fsdp_bucketing is still "auto": who trains it would not know the buckets.
+absl::Status CheckBucketsArePlanned(const v1::Recipe& recipe);
 
 // fsdp_buckets with `*` replaced; none unless fsdp_bucketing is "manual".
 std::vector<FsdpBucket> FsdpBuckets(const v1::Recipe& recipe, int64_t layers);

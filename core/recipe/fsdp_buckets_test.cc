@@ -67,10 +67,6 @@ TEST(FsdpBucketing, NeedsAProgramAndRefusesWhatItDoesNotGoWith) {
   v1::Recipe recipe = Bucketed({{"layers.*"}});
   recipe.mutable_compile()->set_enable(false);
   EXPECT_THAT(Refusal(recipe).remedy(), HasSubstr("compile.enable = true"));
-  recipe = Bucketed({{"layers.*"}});
-  recipe.mutable_compile()->clear_fsdp_buckets();
-  recipe.mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);
-  EXPECT_EQ(Refusal(recipe).value(), "auto");
   recipe = DefaultRecipe();
   recipe.mutable_compile()->set_fsdp_reorder(false);
   EXPECT_EQ(Refusal(recipe).field(), "compile.fsdp_reorder");
@@ -88,6 +84,20 @@ TEST(FsdpBucketing, NeedsAProgramAndRefusesWhatItDoesNotGoWith) {
   recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
   recipe.mutable_training()->set_local_batch_size(4);
   EXPECT_EQ(Refusal(recipe).field(), "parallelism.pipeline_parallel_degree");
+}
+
+TEST(FsdpBucketing, IsPlannedBeforeItTrains) {
+  v1::Recipe recipe = DefaultRecipe();
+  recipe.mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);
+  EXPECT_THAT(Refusal(recipe).remedy(), HasSubstr("compile.enable = true"));
+  recipe.mutable_compile()->set_enable(true);
+  EXPECT_TRUE(ResolvedRecipe::Create(recipe, model::ResolveModel("llama3-1b").value(), 8).ok());
+  const auto fault = GetFieldViolation(CheckBucketsArePlanned(recipe));
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->field(), "compile.fsdp_bucketing");
+  EXPECT_EQ(fault->value(), "auto");
+  EXPECT_THAT(fault->remedy(), HasSubstr("lego simulate --out"));
+  EXPECT_TRUE(CheckBucketsArePlanned(Bucketed({{"layers.*"}})).ok());
 }
 
 }  // namespace

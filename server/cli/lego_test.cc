@@ -293,6 +293,50 @@ TEST_F(Lego, TraceFilesSayWhatTheyLeaveOut) {
   }
 }
 
+TEST_F(Lego, BucketsArePlannedAndCarriedInTheRecipe) {
+  const std::vector<std::string> program = {"--compile.enable=true", "--compile.fsdp_bucketing=auto"};
+  const auto with = [&](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const std::vector<std::string> simulate = {"simulate", "--cluster", "cpu:2x1", "-o", "json", "--recipe"};
+  const std::string planned_path = Path("planned.toml");
+  const Result first = Run(with(with(simulate, {Path("recipe.toml"), "--passes", "--out", planned_path}), program));
+  ASSERT_EQ(first.code, 0) << first.err;
+  const Json planned = Json::parse(first.out);
+  EXPECT_EQ(planned["recipe"]["compile"]["fsdp_bucketing"], "manual");
+  std::vector<std::string> kinds, passes;
+  for (const Json& one : planned["bucketing"]) kinds.push_back(one["fsdp_bucketing"]);
+  EXPECT_EQ(kinds, (std::vector<std::string>{"manual", "block", "none"}));
+  for (const Json& one : planned["passes"]) passes.push_back(one["pass"]);
+  EXPECT_EQ(passes, (std::vector<std::string>{"captured", "gather_at_use", "bucket_collectives", "reorder_collectives"}));
+  EXPECT_EQ(planned["passes"][3]["exposed_communication_seconds"], planned["breakdown"]["exposed_communication_seconds"]);
+  EXPECT_LT(planned["passes"][2]["collectives"], planned["passes"][1]["collectives"]);
+  // The recipe that was written has the plan.
+  const Result again = Run(with(simulate, {planned_path}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out)["step_time_seconds"], planned["step_time_seconds"]);
+  EXPECT_EQ(Json::parse(again.out)["recipe"], planned["recipe"]);
+  // Of another model it is refused by name.
+  ExpectError(with(simulate, {planned_path, "--compile.fsdp_buckets=norm;layers.77.mlp"}), 2,
+              {"compile.fsdp_buckets", "layers.77.mlp", "is no module of the model"});
+  // Tables have both, and a recipe without passes has none to show.
+  const Result table = Run(with({"simulate", "--cluster", "cpu:2x1", "--recipe", Path("recipe.toml"), "--passes"}, program));
+  EXPECT_NE(table.out.find(" planned buckets "), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("after pass"), std::string::npos) << table.out;
+  ExpectError(with(simulate, {Path("recipe.toml"), "--passes"}), 2, {"--passes", "compile.enable = true"});
+  // A plan decides it for the best recipes, and a training for this machine.
+  const Result plan = Run(with(Plan({"--out", Path("best.toml")}), program));
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(Json::parse(plan.out)["explanation"].get<std::string>().find("FSDP's collectives: in planned buckets"),
+            std::string::npos)
+      << plan.out;
+  EXPECT_EQ(ReadAll(Path("best.toml")).find("\"auto\""), std::string::npos);
+  const Result dry = Run(with({"train", Path("recipe.toml"), "--nproc", "2", "--dry-run"}, program));
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_NE(dry.err.find("planned compile.fsdp_buckets for cpu:2x1"), std::string::npos) << dry.err;
+}
+
 TEST_F(Lego, ABenchmarkTellsWhatItDoesAndHowLongThatTakes) {
   const Result result = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--benchmark", "-o", "json"});
   ASSERT_EQ(result.code, 0) << result.err;

@@ -1,10 +1,17 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/files.h"
 #include "planner/plan_facts.h"
+#include "planner/ranking.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/status.h"
@@ -12,6 +19,7 @@
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"
+#include "server/cli/passes_text.h"
 #include "server/cli/prediction_text.h"
 #include "server/cli/server_call.h"
 
@@ -20,6 +28,36 @@ namespace {
 
 constexpr char kFullTrace[] = "full-trace";
 constexpr char kDumpPasses[] = "dump-passes";
+constexpr char kPasses[] = "passes";
+constexpr char kOut[] = "out";
+
+// A file that lego-sim fills and that is gone with this.
+class PassesFile {
+ public:
+  static absl::StatusOr<PassesFile> Create() {
+    std::error_code error;
+    std::string path = (std::filesystem::temp_directory_path(error) / "lego-passes-XXXXXX").string();
+    const int fd = error ? -1 : mkstemp(path.data());
+    if (fd < 0) return FieldError(absl::StrCat("--", kPasses), path, "needs a folder for temporary files: set TMPDIR to one");
+    close(fd);
+    return PassesFile(std::move(path));
+  }
+  PassesFile(PassesFile&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  PassesFile& operator=(PassesFile&&) = delete;
+  ~PassesFile() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+
+  const std::string& path() const { return path_; }
+  Tree Read() const {
+    std::ifstream file(path_);
+    return Tree::parse(file, nullptr, /*allow_exceptions=*/false);
+  }
+
+ private:
+  explicit PassesFile(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
 
 // An absolute path: lego-sim writes there, and makes the folder.
 absl::StatusOr<std::string> DumpFolder(const Arguments& arguments) {
@@ -48,7 +86,7 @@ absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
 }
 
 absl::StatusOr<v1::Estimate> SimulateOnServer(const Arguments& arguments, const v1::SimRequest& request, InterruptGuard* guard) {
-  for (const char* option : {"trace", "memory-timeline", kFullTrace, kDumpPasses, "benchmark"}) {
+  for (const char* option : {"trace", "memory-timeline", kFullTrace, kDumpPasses, kPasses, "benchmark"}) {
     if (arguments.Has(option)) return FieldError(absl::StrCat("--", option), "", "goes without --server: it needs this machine");
   }
   ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
@@ -64,8 +102,9 @@ void TellOfFile(const std::string& path) {
                error ? "" : absl::StrCat(", ", BytesText(static_cast<int64_t>(bytes))).c_str());
 }
 
-absl::StatusOr<v1::Estimate> SimulateHere(const Arguments& arguments, const v1::SimRequest& request, InterruptGuard* guard,
-                                          ProgressLine* line) {
+// `passes`: the file for --passes; empty without it.
+absl::StatusOr<v1::Estimate> SimulateHere(const Arguments& arguments, const v1::SimRequest& request, const std::string& passes,
+                                          InterruptGuard* guard, ProgressLine* line) {
   auto show = [line](const v1::SimProgress& progress) {
     if (progress.total() > 0) {
       line->Show(BenchmarkText(progress));
@@ -75,31 +114,93 @@ absl::StatusOr<v1::Estimate> SimulateHere(const Arguments& arguments, const v1::
   };
   std::vector<std::string> options;
   if (arguments.Has(kFullTrace)) options.push_back(absl::StrCat("--", kFullTrace));
+  if (!passes.empty()) options.push_back(absl::StrCat("--", kPasses, "=", passes));
   return EstimateOne(
       request, [guard] { return guard->interrupted(); }, show, options);
 }
 
-absl::StatusOr<int> Run(const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const auto request, ReadRequest(arguments));
-  if (const std::string note = ContextNote(request.recipe(), request.model()); !note.empty())
-    std::fprintf(stderr, "%s\n", note.c_str());
+// What planned buckets are held against: the same recipe with FSDP's collectives as they are without a plan.
+std::vector<v1::SimRequest> WithoutPlan(const v1::SimRequest& request) {
+  std::vector<v1::SimRequest> others;
+  if (request.recipe().compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN) return others;
+  for (const v1::FsdpBucketing bucketing : {v1::BUCKET_BY_BLOCK, v1::BUCKET_NOTHING}) {
+    v1::SimRequest& other = others.emplace_back();
+    *other.mutable_model() = request.model();
+    *other.mutable_cluster() = request.cluster();
+    *other.mutable_recipe() = request.recipe();
+    other.set_cost_mode(request.cost_mode());
+    other.mutable_recipe()->mutable_compile()->set_fsdp_bucketing(bucketing);
+    if (bucketing == v1::BUCKET_BY_BLOCK) other.mutable_recipe()->mutable_compile()->set_fsdp_reorder(true);
+  }
+  return others;
+}
+
+// What is printed beside the estimate; null where it was not asked for.
+struct Besides {
+  Tree passes;
+  std::vector<v1::Estimate> bucketing;  // the estimate, and without its plan
+};
+
+std::string TextOf(const Arguments& arguments, const v1::SimRequest& request, const v1::Estimate& estimate,
+                   const Besides& besides) {
+  const Tree bucketing = BucketingTree(besides.bucketing);
+  if (arguments.format() == Format::kTable) {
+    return absl::StrCat(EstimateText(request, estimate), bucketing.empty() ? "" : "\n" + BucketingText(bucketing),
+                        besides.passes.is_null() ? "" : "\n" + PassesText(besides.passes));
+  }
+  Tree tree = ToTree(estimate);
+  if (!bucketing.empty()) tree["bucketing"] = bucketing;
+  if (!besides.passes.is_null()) tree["passes"] = besides.passes;
+  return TreeText(arguments.format(), tree);
+}
+
+// The estimate, and what stands beside it.
+absl::StatusOr<v1::Estimate> SimulateAll(const Arguments& arguments, const v1::SimRequest& request, Besides* besides) {
   InterruptGuard guard;
   ProgressLine line;
   line.ShowPassing(arguments.Has("benchmark") ? "the step is captured, and its operators are timed on this machine"
                                               : "the step is captured and simulated");
-  const auto estimate =
-      arguments.Has("server") ? SimulateOnServer(arguments, request, &guard) : SimulateHere(arguments, request, &guard, &line);
+  const auto simulate = [&](const v1::SimRequest& one, const std::string& passes) {
+    auto estimate = arguments.Has("server") ? SimulateOnServer(arguments, one, &guard)
+                                            : SimulateHere(arguments, one, passes, &guard, &line);
+    if (!estimate.ok()) line.Clear();
+    return estimate;
+  };
+  std::optional<PassesFile> passes;
+  if (arguments.Has(kPasses)) {
+    ASSIGN_OR_RETURN(auto file, PassesFile::Create());
+    passes.emplace(std::move(file));
+  }
+  ASSIGN_OR_RETURN(auto estimate, simulate(request, passes ? passes->path() : ""));
+  if (passes) besides->passes = passes->Read();
+  for (const v1::SimRequest& other : WithoutPlan(request)) {
+    if (besides->bucketing.empty()) besides->bucketing.push_back(estimate);
+    ASSIGN_OR_RETURN(auto compared, simulate(other, ""));
+    besides->bucketing.push_back(std::move(compared));
+  }
   line.Clear();
-  if (!estimate.ok()) return estimate.status();
-  Print(arguments.format() == Format::kTable ? EstimateText(request, *estimate)
-                                             : TreeText(arguments.format(), ToTree(*estimate)));
+  return estimate;
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const auto request, ReadRequest(arguments));
+  ASSIGN_OR_RETURN(const auto out, OutputPath(arguments, kOut));
+  if (const std::string note = ContextNote(request.recipe(), request.model()); !note.empty())
+    std::fprintf(stderr, "%s\n", note.c_str());
+  Besides besides;
+  ASSIGN_OR_RETURN(const auto estimate, SimulateAll(arguments, request, &besides));
+  Print(TextOf(arguments, request, estimate, besides));
+  if (!out.empty()) {
+    RETURN_IF_ERROR(checkpoint::WriteFile(out, planner::RankSimulated(estimate).recipe_toml()));
+    std::fprintf(stderr, "wrote the recipe as it was simulated to %s\n", arguments.Text(kOut).c_str());
+  }
   for (const std::string& path : {request.chrome_trace_path(), request.memory_timeline_path()}) {
     if (!path.empty()) TellOfFile(path);
   }
   if (!request.dump_passes_directory().empty())
     std::fprintf(stderr, "wrote %s: the step before and after each pass\n", request.dump_passes_directory().c_str());
-  if (estimate->fits()) return kDone;
-  const auto& stage = planner::FullestStage(*estimate);
+  if (estimate.fits()) return kDone;
+  const auto& stage = planner::FullestStage(estimate);
   std::fprintf(stderr,
                "lego simulate: does not fit: stage %lld needs %s, %s are usable; more devices to shard over, full checkpointing, "
                "a smaller "
@@ -123,6 +224,8 @@ Command SimulateCommand() {
       {"memory-timeline", "FILE", "writes memory by category over the step for ui.perfetto.dev; FILE.gz is compressed"},
       {kFullTrace, "", "writes every operator of every microbatch into these, and every point of memory, whatever the size"},
       {kDumpPasses, "DIR", "writes the step as text before and after each pass of [compile], of each stage where there are more"},
+      {kPasses, "", "prints what each pass of [compile] does: operators, bytes, predicted exposed communication and memory"},
+      {kOut, "FILE", "writes the recipe as it was simulated, with all that was derived: planned compile.fsdp_buckets, too"},
       {"price", "P", "of a GPU for an hour, in any currency: what a billion tokens cost"},
       {"benchmark", "", "times the step's operators on this machine instead of the roofline (clusters of type cpu)"},
       {"server", "ADDRESS", "simulates on this server instead of here: HOST:PORT"}};

@@ -139,6 +139,22 @@ void Tell(const std::string& line) {
   std::fprintf(stderr, "%s\n", Shown(text, Stream::kErr).c_str());
 }
 
+// compile.fsdp_buckets for this machine's cores, where the recipe leaves them to a plan. GPUs run no programs, and refuse it.
+absl::Status FillBuckets(InterruptGuard* guard, TrainCall* call) {
+  v1::Recipe& recipe = call->request.recipe;
+  if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN || !call->gpus.empty()) return absl::OkStatus();
+  v1::SimRequest request;
+  *request.mutable_model() = call->request.model;
+  *request.mutable_cluster() = call->cluster;
+  *request.mutable_recipe() = recipe;
+  ASSIGN_OR_RETURN(const auto estimate, EstimateOne(request, [guard] { return guard->interrupted(); }));
+  *recipe.mutable_compile() = estimate.recipe().compile();
+  Tell(absl::StrCat("planned compile.fsdp_buckets for ", estimate.cluster(), ": ", recipe.compile().fsdp_buckets_size(),
+                    " buckets; ", SecondsText(estimate.breakdown().exposed_communication_seconds()),
+                    " of exposed communication in a step of ", SecondsText(estimate.step_time_seconds()), " predicted"));
+  return absl::OkStatus();
+}
+
 // Fills in what the file leaves open, and what follows from it. False: nothing fits, which is told.
 absl::StatusOr<bool> FillLayout(InterruptGuard* guard, TrainCall* call) {
   launch::TrainRequest& request = call->request;
@@ -150,6 +166,7 @@ absl::StatusOr<bool> FillLayout(InterruptGuard* guard, TrainCall* call) {
   } else {
     Tell(PrecisionNote(call->spec.recipe(), call->cluster));
   }
+  RETURN_IF_ERROR(FillBuckets(guard, call));
   Tell(WarmUpNote(request.recipe));
   Tell(ContextNote(request.recipe, request.model));
   const v1::DType dtype = request.recipe.training().mixed_precision_param();

@@ -202,6 +202,7 @@ absl::StatusOr<ChosenLayout> Judge(const LayoutRequest& request, const v1::PlanR
     v1::Recipe recipe = result.ranked(0).recipe();
     *recipe.mutable_optimizer() = WithDefaults(request.spec.recipe()).optimizer();
     chosen.recipe = Constrained(request.spec, recipe).value_or(recipe);
+    *chosen.recipe->mutable_compile() = recipe.compile();  // buckets that a constraint leaves to the plan are planned
     chosen.text = PlannedText(request, result);
     return chosen;
   }

@@ -151,28 +151,16 @@ absl::StatusOr<double> SecondsOfCollective(const StageTrace& stage, const graph:
   return collectives.Time(call.kind, call.bytes, stage.groups()[call.group].ranks);
 }
 
+std::vector<int64_t> TimesRun(const StageTrace& stage) {
+  return graph::TimesRun(*stage.trace, stage.instances != nullptr ? *stage.instances : graph::WholeOf(*stage.trace));
+}
+
 absl::StatusOr<double> LeastSecondsOfStage(const StageTrace& stage, const ComputeCostModel& compute,
                                            const CollectiveCostModel& collectives) {
-  const graph::Trace& trace = *stage.trace;
-  ASSIGN_OR_RETURN(const auto rows, ResolveOperators(trace));
-  const std::vector<int64_t> times =
-      graph::TimesRun(trace, stage.instances != nullptr ? *stage.instances : graph::WholeOf(trace));
-  CostCache costs(trace, compute);
+  ASSIGN_OR_RETURN(const auto each, ComputeStreamSeconds(stage, compute, collectives));
+  const std::vector<int64_t> times = TimesRun(stage);
   double seconds = 0;
-  for (size_t i = 0; i < trace.instructions.size(); ++i) {
-    const graph::Instruction& instruction = trace.instructions[i];
-    if (instruction.kind != graph::Instruction::Kind::kOperator || instruction.stream != comm::kCompute) continue;
-    const OpClass op_class = rows[instruction.operator_index]->op_class;
-    if (times[i] == 0 || op_class == OpClass::kView || op_class == OpClass::kControl) continue;
-    double each = 0;
-    if (op_class == OpClass::kCollective) {
-      ASSIGN_OR_RETURN(each, SecondsOfCollective(stage, graph::InstructionView(trace, instruction), collectives));
-    } else {
-      ASSIGN_OR_RETURN(const Cost cost, costs.Time(instruction));
-      each = cost.seconds;
-    }
-    seconds += static_cast<double>(times[i]) * each;
-  }
+  for (size_t i = 0; i < each.size(); ++i) seconds += static_cast<double>(times[i]) * each[i];
   return seconds;
 }
 
@@ -349,6 +337,28 @@ absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stage
   result.critical_path = CriticalPath(result.schedule);
   AddModuleSeconds(stages, &result);
   return result;
+}
+
+absl::StatusOr<std::vector<double>> ComputeStreamSeconds(const StageTrace& stage, const ComputeCostModel& compute,
+                                                         const CollectiveCostModel& collectives) {
+  const graph::Trace& trace = *stage.trace;
+  ASSIGN_OR_RETURN(const auto rows, ResolveOperators(trace));
+  const std::vector<int64_t> times = TimesRun(stage);
+  CostCache costs(trace, compute);
+  std::vector<double> seconds(trace.instructions.size());
+  for (size_t i = 0; i < trace.instructions.size(); ++i) {
+    const graph::Instruction& instruction = trace.instructions[i];
+    if (instruction.kind != graph::Instruction::Kind::kOperator || instruction.stream != comm::kCompute) continue;
+    const OpClass op_class = rows[instruction.operator_index]->op_class;
+    if (times[i] == 0 || op_class == OpClass::kView || op_class == OpClass::kControl) continue;
+    if (op_class == OpClass::kCollective) {
+      ASSIGN_OR_RETURN(seconds[i], SecondsOfCollective(stage, graph::InstructionView(trace, instruction), collectives));
+    } else {
+      ASSIGN_OR_RETURN(const Cost cost, costs.Time(instruction));
+      seconds[i] = cost.seconds;
+    }
+  }
+  return seconds;
 }
 
 absl::StatusOr<double> LeastStepSeconds(const std::vector<StageTrace>& stages, const ComputeCostModel& compute,

@@ -42,6 +42,11 @@ absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stage
 absl::StatusOr<double> LeastStepSeconds(const std::vector<StageTrace>& stages, const ComputeCostModel& compute,
                                         const CollectiveCostModel& collectives);
 
+// By instruction: what it takes alone on the compute stream, collectives there included; 0 of all else, and of what never runs.
+// Errors: those of the cost models.
+absl::StatusOr<std::vector<double>> ComputeStreamSeconds(const StageTrace& stage, const ComputeCostModel& compute,
+                                                         const CollectiveCostModel& collectives);
+
 // Which operators and modules take the most time in a step, and its critical path: the details of `lego simulate`.
 //
 // Thread-safety: a pure function.

@@ -20,6 +20,8 @@
 #include "simulator/cost/compute_cost.h"
 #include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_simulation.h"
+#include "simulator/estimate/bucket_search.h"
+#include "simulator/estimate/pass_log.h"
 #include "simulator/measure/host_measurement.h"
 #include "simulator/measure/operator_benchmark.h"
 #include "simulator/memory/memory_simulator.h"
@@ -34,12 +36,17 @@ double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(absl::Now()
 // The captured stages of a step by their numbers.
 using Captured = std::map<int64_t, CapturedStage>;
 
+MemoryOptions MemoryOptionsHere(const v1::Device& device) {
+  MemoryOptions options = MemoryOptionsOf(device);
+  options.onednn_bfloat16 = comm::OneDnnComputesBfloat16();
+  return options;
+}
+
 // `estimate` gets an entry for each, and whether they all fit.
 absl::Status AddMemory(const Captured& stages, const v1::Device& device, bool timeline, std::vector<MemoryProfile>* profiles,
                        v1::Estimate* estimate) {
-  MemoryOptions options = MemoryOptionsOf(device);
+  MemoryOptions options = MemoryOptionsHere(device);
   options.timeline = timeline;
-  options.onednn_bfloat16 = comm::OneDnnComputesBfloat16();
   bool fits = true;
   for (const auto& [number, captured] : stages) {
     ASSIGN_OR_RETURN(auto profile, captured.instances ? SimulateMemory(*captured.trace, *captured.instances, options)
@@ -203,6 +210,45 @@ absl::Status WriteFiles(const v1::SimRequest& request, const TraceSource& source
   return status;
 }
 
+// With the buckets that the recipe leaves open, by the request's cluster; a benchmark of the machine follows only later.
+absl::Status PlanBuckets(const v1::SimRequest& request, parallel::ResolvedRecipe* resolved) {
+  if (resolved->recipe().compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN) return absl::OkStatus();
+  v1::Cluster cluster = request.cluster();
+  SpareEagerOverhead(resolved->recipe(), &cluster);
+  ASSIGN_OR_RETURN(*resolved, WithPlannedBuckets(*resolved, cluster, MemoryOptionsHere(cluster.device())));
+  return absl::OkStatus();
+}
+
+absl::Status WritePasses(const v1::SimRequest& request, const parallel::ResolvedRecipe& resolved, const Captured& stages,
+                         const PassLog& log, const std::string& path) {
+  v1::Cluster cluster = request.cluster();
+  SpareEagerOverhead(resolved.recipe(), &cluster);
+  std::vector<CapturedStage> in_order;
+  for (const auto& [_, stage] : stages) in_order.push_back(stage);
+  ASSIGN_OR_RETURN(const auto rows, log.Rows(in_order, cluster, MemoryOptionsHere(cluster.device())));
+  return WritePassRows(kPassesOption, path, rows);
+}
+
+// The stages, and what passes do written where `path` says; or true and an estimate of the one that settles it.
+absl::StatusOr<bool> Capture(const v1::SimRequest& request, const parallel::ResolvedRecipe& resolved, const std::string& path,
+                             Captured* stages, v1::Estimate* estimate) {
+  if (!path.empty() && !graph::HasPasses(resolved)) {
+    return FieldError(kPassesOption, "", "the recipe has no passes: they come with compile.enable = true and "
+                                         "compile.fsdp_bucketing = \"none\", \"manual\" or \"auto\"");
+  }
+  graph::PassOptions options;
+  options.dump_directory = request.dump_passes_directory();
+  PassLog log;
+  StageCapture capture(resolved, path.empty() ? options : log.Observing(options), path.empty() ? nullptr : log.reports());
+  if (path.empty()) {
+    ASSIGN_OR_RETURN(const bool settled, IsSettledByOneStage(request, resolved, &capture, stages, estimate));
+    if (settled) return true;
+  }
+  RETURN_IF_ERROR(CaptureRest(&capture, stages));
+  if (!path.empty()) RETURN_IF_ERROR(WritePasses(request, resolved, *stages, log, path));
+  return false;
+}
+
 std::map<std::string, std::string> AboutStep(const v1::Estimate& estimate) {
   return {{"model", estimate.model()},
           {"cluster", estimate.cluster()},
@@ -215,29 +261,27 @@ std::map<std::string, std::string> AboutStep(const v1::Estimate& estimate) {
 
 absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
                                             const std::function<void(const v1::SimProgress&)>& progress,
-                                            const TraceFileOptions& file_options) {
+                                            const EstimateOptions& options) {
   absl::Status status = CheckBenchmark(request);
   if (!status.ok()) return status;
   const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
   ASSIGN_OR_RETURN(auto resolved, parallel::ResolvedRecipe::Create(request.recipe(), request.model(), world));
   status = model::CheckWindow(request.model(), resolved.seq_len(), request.cluster().device().kind());
   if (!status.ok()) return status;
+  absl::Time start = absl::Now();
+  RETURN_IF_ERROR(PlanBuckets(request, &resolved));
   v1::Estimate estimate;
   estimate.set_model(request.model().name());
   estimate.set_cluster(request.cluster().name());
   *estimate.mutable_recipe() = resolved.recipe();
   estimate.set_parameters(model::ParameterCount(request.model()));
   estimate.set_world_size(world);
-  absl::Time start = absl::Now();
-  StageCapture capture(resolved, {.dump_directory = request.dump_passes_directory()});
   Captured stages;
-  ASSIGN_OR_RETURN(const bool settled, IsSettledByOneStage(request, resolved, &capture, &stages, &estimate));
+  ASSIGN_OR_RETURN(const bool settled, Capture(request, resolved, options.passes_path, &stages, &estimate));
   if (settled) {
     estimate.set_capture_seconds(SecondsSince(start));
     return estimate;
   }
-  status = CaptureRest(&capture, &stages);
-  if (!status.ok()) return status;
   // A benchmark runs the whole step.
   if (request.cost_mode() == v1::COST_BENCHMARK) Flatten(&stages);
   estimate.set_capture_seconds(SecondsSince(start));
@@ -258,7 +302,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   if (status.ok() && request.details()) status = AddStepDetails(traces, cluster, step, &estimate);
   if (!status.ok()) return status;
   estimate.set_simulate_seconds(SecondsSince(start));
-  if (files) status = WriteFiles(request, {traces, step, memory, cluster, AboutStep(estimate)}, file_options, progress);
+  if (files) status = WriteFiles(request, {traces, step, memory, cluster, AboutStep(estimate)}, options.files, progress);
   if (!status.ok()) return status;
   return estimate;
 }

@@ -1,5 +1,5 @@
 // lego-sim: answers SimRequests on a socket until it is closed.
-//   lego-sim --socket=FD [--full-trace]
+//   lego-sim --socket=FD [--full-trace] [--passes=FILE]
 #include <ATen/Parallel.h>
 #include <malloc.h>
 #include <signal.h>
@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/process/framing.h"
 #include "proto/errors.h"
@@ -25,7 +26,7 @@ namespace {
 constexpr int kKeptBytes = 1 << 30;
 
 // Progress is told on `fd` while the answer is made; whether it could be, the answer will show.
-v1::SimResponse Answer(const v1::SimRequest& request, const TraceFileOptions& file_options, int fd) {
+v1::SimResponse Answer(const v1::SimRequest& request, const EstimateOptions& options, int fd) {
   v1::SimResponse response;
   response.set_id(request.id());
   auto tell = [&](const v1::SimProgress& progress) {
@@ -34,7 +35,7 @@ v1::SimResponse Answer(const v1::SimRequest& request, const TraceFileOptions& fi
     *told.mutable_progress() = progress;
     (void)launch::WriteMessage(fd, told);
   };
-  auto estimate = EstimateRecipe(request, tell, file_options);
+  auto estimate = EstimateRecipe(request, tell, options);
   if (estimate.ok()) {
     *response.mutable_estimate() = *std::move(estimate);
     return response;
@@ -50,7 +51,7 @@ v1::SimResponse Answer(const v1::SimRequest& request, const TraceFileOptions& fi
   return response;
 }
 
-int Serve(const TraceFileOptions& file_options, int fd) {
+int Serve(const EstimateOptions& options, int fd) {
   launch::MessageReader reader(fd);
   v1::SimRequest request;
   for (;;) {
@@ -60,7 +61,7 @@ int Serve(const TraceFileOptions& file_options, int fd) {
       return 1;
     }
     if (!*more) return 0;
-    if (absl::Status status = launch::WriteMessage(fd, Answer(request, file_options, fd)); !status.ok()) return 1;
+    if (absl::Status status = launch::WriteMessage(fd, Answer(request, options, fd)); !status.ok()) return 1;
   }
 }
 
@@ -75,18 +76,24 @@ int main(int argc, char** argv) {
   legoai::comm::UseKnownCpuKernels();
   at::set_num_threads(1);
   int fd = -1;
-  legoai::sim::TraceFileOptions file_options;
+  legoai::sim::EstimateOptions options;
+  const std::string passes = absl::StrCat(legoai::sim::kPassesOption, "=");
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];
     if (argument == legoai::sim::kFullTraceOption) {
-      file_options.full = true;
+      options.files.full = true;
+      continue;
+    }
+    if (absl::ConsumePrefix(&argument, passes)) {
+      options.passes_path = std::string(argument);
       continue;
     }
     if (!absl::ConsumePrefix(&argument, "--socket=") || !absl::SimpleAtoi(argument, &fd)) fd = -1;
   }
   if (fd < 0) {
-    std::fprintf(stderr, "usage: lego-sim --socket=FD [--full-trace] (started by lego; see lego simulate --help)\n");
+    std::fprintf(stderr,
+                 "usage: lego-sim --socket=FD [--full-trace] [--passes=FILE] (started by lego; see lego simulate --help)\n");
     return 2;
   }
-  return legoai::sim::Serve(file_options, fd);
+  return legoai::sim::Serve(options, fd);
 }

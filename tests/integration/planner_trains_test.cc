@@ -207,9 +207,9 @@ const std::map<std::string, std::string>& NotChosen() {
       {"activation_checkpoint.selective_ac_policy", "is a policy by hand"},
       {"compile.enable", "spares an eager step's dispatch, whatever the recipe, and trains on CPUs only: it orders no recipes"},
       {"compile.fall_back_to_eager", "is what to do where a step cannot be captured"},
-      {"compile.fsdp_bucketing", "is by hand"},
+      {"compile.fsdp_bucketing", "is chosen for the best recipes, where the base leaves it to the plan"},
       {"compile.fsdp_reorder", "is by hand"},
-      {"compile.fsdp_buckets", "are by hand"},
+      {"compile.fsdp_buckets", "are by hand, or planned with fsdp_bucketing"},
       {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", "is a policy by hand"},
   };
   return *keys;

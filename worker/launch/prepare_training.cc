@@ -18,6 +18,7 @@
 #include "core/process/build_version.h"
 #include "core/process/data_roots.h"
 #include "core/process/run_directory.h"
+#include "core/recipe/fsdp_buckets.h"
 #include "core/recipe/recomputation.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
@@ -204,6 +205,7 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   PreparedTraining prepared;
   v1::Start& start = prepared.start;
   ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(request.recipe, request.model, request.nproc));
+  RETURN_IF_ERROR(parallel::CheckBucketsArePlanned(resolved.recipe()));
   *start.mutable_recipe() = resolved.recipe();
   start.set_run_directory(start.recipe().job().dump_folder());
   RETURN_IF_ERROR(CheckWeightsStay(request, start));

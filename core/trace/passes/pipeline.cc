@@ -45,7 +45,12 @@ std::vector<Pass> PassesOf(const parallel::ResolvedRecipe& resolved) {
   return passes;
 }
 
-absl::Status Dump(const Trace& trace, const std::string& directory, size_t number, const std::string& name) {
+// The Trace after the pass `name`, or before the first.
+absl::Status Show(const Trace& trace, const PassOptions& options, size_t number, const std::string& name) {
+  if (options.observer) {
+    RETURN_IF_ERROR(options.observer(name, trace));
+  }
+  const std::string& directory = options.dump_directory;
   if (directory.empty()) return absl::OkStatus();
   std::error_code error;
   std::filesystem::create_directories(directory, error);  // what fails is said where the file is opened
@@ -103,15 +108,16 @@ bool HasPasses(const parallel::ResolvedRecipe& resolved) { return !PassesOf(reso
 
 absl::StatusOr<Trace> RunPasses(Trace trace, const parallel::ResolvedRecipe& resolved, const PassOptions& options,
                                 std::vector<PassReport>* reports) {
+  RETURN_IF_ERROR(parallel::CheckBucketsArePlanned(resolved.recipe()));
   const std::vector<Pass> passes = PassesOf(resolved);
-  RETURN_IF_ERROR(Dump(trace, options.dump_directory, 0, "captured"));
+  RETURN_IF_ERROR(Show(trace, options, 0, kCapturedPass));
   if (passes.empty()) return trace;
-  if (options.check) RETURN_IF_ERROR(Verdict("(none yet)", TraceFindings(trace)));
+  if (options.check) RETURN_IF_ERROR(Verdict(kCapturedPass, TraceFindings(trace)));
   for (size_t i = 0; i < passes.size(); ++i) {
     PassReport report;
     ASSIGN_OR_RETURN(trace, RunPass(passes[i], std::move(trace), options, &report));
     if (reports != nullptr) reports->push_back(std::move(report));
-    RETURN_IF_ERROR(Dump(trace, options.dump_directory, i + 1, passes[i].name));
+    RETURN_IF_ERROR(Show(trace, options, i + 1, passes[i].name));
   }
   return Flatten(trace, WholeOf(trace));  // without what is no longer used, numbered as a recorder would
 }

@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/recipe/resolved_recipe.h"
 #include "core/trace/trace.h"
@@ -29,7 +31,12 @@ struct PassOptions {
 #else
   bool check = true;
 #endif
+  // Sees the captured Trace, and what each pass makes of it; empty: nobody does. What it gives ends the run.
+  std::function<absl::Status(const std::string& pass, const Trace& trace)> observer = nullptr;
 };
+
+// The name under which the captured Trace is shown, dumped and checked.
+inline constexpr char kCapturedPass[] = "captured";
 
 // What a Trace is made of.
 struct TraceStatistics {
@@ -52,8 +59,8 @@ struct PassReport {
 bool HasPasses(const parallel::ResolvedRecipe& resolved);
 
 // `reports` gets an entry for each pass, in their order; may be null.
-// Errors: FieldError of a key of [compile] where the Trace is of another recipe; Internal with the pass and the findings where a
-// check fails; of the file system where the dump cannot be written.
+// Errors: FieldError of buckets that are still to be planned; Internal with the pass and the findings where a check fails; of the
+// file system where the dump cannot be written; those of the observer.
 absl::StatusOr<Trace> RunPasses(Trace trace, const parallel::ResolvedRecipe& resolved, const PassOptions& options,
                                 std::vector<PassReport>* reports = nullptr);
 
