@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/operators/op_facts.h"
+#include "core/operators/operator_table.h"
 #include "core/recipe/recipe.h"
 #include "core/trace/annotation.h"
 #include "simulator/capture/capture.h"
-#include "simulator/cost/op_facts.h"
-#include "simulator/cost/operator_table.h"
 #include "simulator/memory/memory_simulator.h"
 #include "tests/integration/cases.h"
 

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/operators/operator_table.h"
 #include "proto/legoai/v1/calibration.pb.h"
 #include "proto/legoai/v1/hardware.pb.h"
-#include "simulator/cost/operator_table.h"
 
 namespace legoai::sim {
 

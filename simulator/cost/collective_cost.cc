@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "core/operators/op_facts.h"
 #include "proto/status.h"
-#include "simulator/cost/op_facts.h"
 
 namespace legoai::sim {
 namespace {

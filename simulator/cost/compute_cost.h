@@ -9,8 +9,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/operators/op_facts.h"
 #include "proto/legoai/v1/hardware.pb.h"
-#include "simulator/cost/op_facts.h"
 
 namespace legoai::sim {
 

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/operators/operator_table.h"
 #include "core/trace/annotation.h"
 #include "core/trace/effects.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "simulator/cost/operator_table.h"
 
 namespace legoai::sim {
 namespace {

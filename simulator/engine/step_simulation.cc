@@ -8,11 +8,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/operators/operator_table.h"
 #include "core/trace/annotation.h"
 #include "core/trace/effects.h"
 #include "proto/status.h"
 #include "simulator/cost/collective_cost.h"
-#include "simulator/cost/operator_table.h"
 #include "simulator/engine/slice_args.h"
 
 namespace legoai::sim {

@@ -9,13 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
+#include "core/operators/op_facts.h"
+#include "core/operators/operator_table.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/recomputation.h"
 #include "core/recipe/resolved_recipe.h"
 #include "core/trace/effects.h"
 #include "simulator/capture/capture_stages.h"
-#include "simulator/cost/op_facts.h"
-#include "simulator/cost/operator_table.h"
 
 namespace legoai::sim {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "simulator/cost/op_facts.h"
+#include "core/operators/op_facts.h"
 #include "simulator/measure/operator_grid.h"
 
 namespace legoai::sim {

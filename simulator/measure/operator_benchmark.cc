@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "core/operators/op_facts.h"
 #include "proto/status.h"
-#include "simulator/cost/op_facts.h"
 #include "simulator/measure/core_processes.h"
 #include "simulator/measure/eager_overhead.h"
 #include "simulator/measure/replay_plan.h"

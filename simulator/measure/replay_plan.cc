@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/operators/op_facts.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "simulator/cost/op_facts.h"
 
 namespace legoai::sim {
 namespace {

@@ -14,12 +14,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/model/catalog.h"
+#include "core/operators/op_facts.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/status.h"
 #include "simulator/capture/capture_stages.h"
 #include "simulator/cost/compute_cost.h"
-#include "simulator/cost/op_facts.h"
 #include "simulator/measure/operator_benchmark.h"
 #include "worker/comm/communicator.h"
 #include "worker/comm/runtime.h"

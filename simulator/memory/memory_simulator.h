@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/operators/operator_table.h"
 #include "core/trace/effects.h"
 #include "core/trace/instances.h"
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/hardware.pb.h"
-#include "simulator/cost/operator_table.h"
 
 namespace legoai::sim {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "simulator/cost/op_facts.h"
+#include "core/operators/op_facts.h"
 
 namespace legoai::sim {
 namespace {

@@ -1,15 +1,15 @@
 // Temporary memory that an operator allocates and frees inside its kernel, which no Trace shows.
 //
-// Each operator's rule is in simulator/cost/operator_table.h, "none" included. The rules for CPU follow what LibTorch 2.11
+// Each operator's rule is in core/operators/operator_table.h, "none" included. The rules for CPU follow what LibTorch 2.11
 // requests from its allocator; those for CUDA what its kernels are documented to take (cuBLAS workspaces are part of a device's
 // reserve). Thread-safety: const.
 #pragma once
 
 #include <cstdint>
 
+#include "core/operators/operator_table.h"
 #include "core/trace/effects.h"
 #include "proto/legoai/v1/hardware.pb.h"
-#include "simulator/cost/operator_table.h"
 
 namespace legoai::sim {
 

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/operators/operator_table.h"
 #include "core/trace/effects.h"
-#include "simulator/cost/operator_table.h"
 #include "simulator/memory/memory_simulator.h"
 
 namespace legoai::gpu {

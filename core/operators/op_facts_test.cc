@@ -1,4 +1,4 @@
-#include "simulator/cost/op_facts.h"
+#include "core/operators/op_facts.h"
 
 #include <gtest/gtest.h>
 

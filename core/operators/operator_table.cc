@@ -1,4 +1,4 @@
-#include "simulator/cost/operator_table.h"
+#include "core/operators/operator_table.h"
 
 #include <array>
 #include <unordered_map>

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string>
 
+#include "core/operators/operator_table.h"
 #include "core/trace/effects.h"
 #include "proto/legoai/v1/dtype.pb.h"
-#include "simulator/cost/operator_table.h"
 
 namespace legoai::sim {
 
