@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/model/model_facts.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/keep_policy.h"
 #include "core/recipe/recipe.h"
@@ -168,7 +169,7 @@ v1::ContextParallelRotation RotationOf(const v1::PlanRequest& request, int64_t c
   const v1::Parallelism& base = request.base().parallelism();
   if (base.has_context_parallel_rotate_method()) return base.context_parallel_rotate_method();
   const bool is_long = request.seq_len() / context >= kFewestTokens;
-  return is_long && request.model().attn_pdrop() == 0 ? v1::ROTATE_BY_RING : v1::ROTATE_BY_ALL_GATHER;
+  return is_long && !model::MaterializesScores(request.model()) ? v1::ROTATE_BY_RING : v1::ROTATE_BY_ALL_GATHER;
 }
 
 // The splits of the ranks of one stage that tensor parallelism leaves.

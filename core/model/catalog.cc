@@ -99,6 +99,19 @@ v1::Model Gemma(const char* name, int64_t layers, int64_t hidden, int64_t interm
   return model;
 }
 
+v1::Model Gemma2(const char* name, int64_t layers, int64_t hidden, int64_t intermediate, int64_t heads, int64_t kv_heads,
+                 int64_t head_dim, double query_pre_attn_scalar) {
+  v1::Model model = Gemma(name, layers, hidden, intermediate, heads, kv_heads);
+  model.set_architecture(v1::GEMMA2);
+  model.set_head_dim(head_dim);
+  model.set_attn_logit_softcapping(50);
+  model.set_final_logit_softcapping(30);
+  model.set_query_pre_attn_scalar(query_pre_attn_scalar);
+  model.set_sliding_window(4096);
+  model.set_sliding_window_alternates(true);
+  return model;
+}
+
 v1::Model Gpt2(const char* name, int64_t layers, int64_t hidden, int64_t heads) {
   v1::Model model;
   model.set_name(name);
@@ -163,6 +176,9 @@ const std::vector<v1::Model>& Catalog() {
       Qwen3("qwen3-32b", 64, 5120, 25600, 64, false),
       Gemma("gemma-2b", 18, 2048, 16384, 8, 1),
       Gemma("gemma-7b", 28, 3072, 24576, 16, 16),
+      Gemma2("gemma2-2b", 26, 2304, 9216, 8, 4, 256, 256),
+      Gemma2("gemma2-9b", 42, 3584, 14336, 16, 8, 256, 256),
+      Gemma2("gemma2-27b", 46, 4608, 36864, 32, 16, 128, 144),
       Gpt2("gpt2", 12, 768, 12),
       Gpt2("gpt2-medium", 24, 1024, 16),
       Gpt2("gpt2-large", 36, 1280, 20),
@@ -195,6 +211,9 @@ const std::vector<std::string>& HubNames(const std::string& catalog_name) {
       {"qwen3-32b", {"Qwen/Qwen3-32B"}},
       {"gemma-2b", {"google/gemma-2b", "google/gemma-2b-it"}},
       {"gemma-7b", {"google/gemma-7b", "google/gemma-7b-it"}},
+      {"gemma2-2b", {"google/gemma-2-2b", "google/gemma-2-2b-it"}},
+      {"gemma2-9b", {"google/gemma-2-9b", "google/gemma-2-9b-it"}},
+      {"gemma2-27b", {"google/gemma-2-27b", "google/gemma-2-27b-it"}},
       {"gpt2", {"openai-community/gpt2"}},
       {"gpt2-medium", {"openai-community/gpt2-medium"}},
       {"gpt2-large", {"openai-community/gpt2-large"}},

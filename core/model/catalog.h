@@ -18,8 +18,8 @@ struct LlamaSizes {
 // Untied, without a name.
 v1::Model Llama(const LlamaSizes& sizes);
 
-// llama3-1b and 3b are Llama 3.2's, llama3-8b to 405b Llama 3.1's; Mistral 7B, Qwen 2.5, Qwen 3 without experts, the first Gemma;
-// gpt2 to gpt2-xl. By family, smallest first.
+// llama3-1b and 3b are Llama 3.2's, llama3-8b to 405b Llama 3.1's; Mistral 7B, Qwen 2.5, Qwen 3 without experts, Gemma and
+// Gemma 2; gpt2 to gpt2-xl. By family, smallest first.
 const std::vector<v1::Model>& Catalog();
 
 // The names of this architecture on the Hugging Face Hub, the base model's first: "meta-llama/Llama-3.1-8B". They are aliases of

@@ -18,7 +18,7 @@ using google::protobuf::util::MessageDifferencer;
 TEST(Catalog, NamesAreUnique) {
   std::set<std::string> names;
   for (const v1::Model& model : Catalog()) EXPECT_TRUE(names.insert(model.name()).second) << model.name();
-  EXPECT_EQ(names.size(), 26);
+  EXPECT_EQ(names.size(), 29);
 }
 
 TEST(Catalog, EveryModelIsOneThatConfigJsonCanSay) {

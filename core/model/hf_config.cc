@@ -152,6 +152,7 @@ constexpr Family kFamilies[] = {
     {v1::QWEN2, "Qwen2ForCausalLM", "qwen2", 32768, 0, 32},
     {v1::QWEN3, "Qwen3ForCausalLM", "qwen3", 32768, 128, 32},
     {v1::GEMMA, "GemmaForCausalLM", "gemma", 8192, 256, 16, "gelu_pytorch_tanh", true},
+    {v1::GEMMA2, "Gemma2ForCausalLM", "gemma2", 8192, 256, 4, "gelu_pytorch_tanh", true},
 };
 constexpr char kGpt2Name[] = "GPT2LMHeadModel", kGpt2Type[] = "gpt2";
 // Megatron's GPT, which transformers has not: GPT-2's keys, and those of kGptKeys.
@@ -197,6 +198,31 @@ void ReadQwenWindow(Reader* reader, v1::Model* model) {
   if (reader->status().ok() && without < layers) reader->Fail("max_window_layers", kMixedWindows);
 }
 
+void ReadGemma(Reader* reader) {
+  reader->Only("hidden_activation", "gelu_pytorch_tanh");
+  reader->Only("use_bidirectional_attention", false);
+}
+
+// The window is that of every second layer, the first among them, which newer versions of transformers write as layer_types.
+void ReadGemma2(Reader* reader, v1::Model* model) {
+  constexpr double kLeast = 1e-3;
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "sliding_window"}) {
+    if (reader->IsNull(key)) return reader->Fail(key, "is null, and Gemma 2 without it is not supported: give a number");
+  }
+  model->set_attn_logit_softcapping(reader->Real("attn_logit_softcapping", kLeast, kMax, 50.0));
+  model->set_final_logit_softcapping(reader->Real("final_logit_softcapping", kLeast, kMax, 30.0));
+  model->set_query_pre_attn_scalar(reader->Real("query_pre_attn_scalar", kLeast, kMax, 256.0));
+  model->set_sliding_window(reader->Whole("sliding_window", 4096));
+  model->set_sliding_window_alternates(true);
+  Json alternating = Json::array();
+  for (int64_t layer = 0; layer < model->num_hidden_layers(); ++layer)
+    alternating.push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
+  const Json* types = reader->Find("layer_types");
+  if (types != nullptr && *types != alternating) {
+    reader->Fail("layer_types", "must be sliding_attention and full_attention by turns, sliding_attention first, of all layers");
+  }
+}
+
 // What a family has that Llama has not.
 void ReadSwitches(Reader* reader, v1::Model* model) {
   const bool is_qwen = model->architecture() == v1::QWEN2 || model->architecture() == v1::QWEN3;
@@ -211,8 +237,11 @@ void ReadSwitches(Reader* reader, v1::Model* model) {
                    "is read by some versions of transformers as the exact function and by others as its approximation by tanh: "
                    "write \"gelu_pytorch_tanh\", with which Gemma was trained");
     }
-    reader->Only("hidden_activation", "gelu_pytorch_tanh");
-    reader->Only("use_bidirectional_attention", false);
+    ReadGemma(reader);
+  }
+  if (model->architecture() == v1::GEMMA2) {
+    ReadGemma(reader);
+    ReadGemma2(reader, model);
   }
 }
 
@@ -338,6 +367,13 @@ void WriteSwitches(Json* json, const v1::Model& m) {
   if (m.architecture() != v1::LLAMA) json->erase("mlp_bias");
   const Json window = m.sliding_window() > 0 ? Json(m.sliding_window()) : Json();
   if (m.architecture() == v1::MISTRAL) json->update({{"sliding_window", window}});
+  if (m.architecture() == v1::GEMMA2) {
+    json->update({{"attn_logit_softcapping", m.attn_logit_softcapping()},
+                  {"final_logit_softcapping", m.final_logit_softcapping()},
+                  {"hidden_activation", (*json)["hidden_act"]},
+                  {"query_pre_attn_scalar", m.query_pre_attn_scalar()},
+                  {"sliding_window", window}});
+  }
   if (m.architecture() == v1::QWEN2 || m.architecture() == v1::QWEN3) {
     json->update({{"max_window_layers", m.sliding_window() > 0 ? 0 : m.num_hidden_layers()},
                   {"sliding_window", window},

@@ -1,9 +1,9 @@
 // The architecture of a model from a Hugging Face config.json, and back. Thread-safety: pure functions.
 //
-// Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM (also Qwen 2.5), Qwen3ForCausalLM, GemmaForCausalLM and
-// GPT2LMHeadModel with the keys that transformers writes, the newer `rope_parameters` included; optional keys have transformers'
-// defaults. Settings that would change the model and are not supported are refused by name; other keys are kept in
-// Model::config_json.
+// Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM (also Qwen 2.5), Qwen3ForCausalLM, GemmaForCausalLM,
+// Gemma2ForCausalLM and GPT2LMHeadModel with the keys that transformers writes, the newer `rope_parameters` included; optional
+// keys have transformers' defaults. GPTModel is ours: Megatron's GPT, with GPT-2's keys and two more (docs/recipe.md). Settings
+// that would change the model and are not supported are refused by name; other keys are kept in Model::config_json.
 #pragma once
 
 #include <cstdint>

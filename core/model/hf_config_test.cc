@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/model/catalog.h"
 #include "proto/errors.h"
 
 namespace legoai::model {
@@ -25,7 +26,7 @@ Json Llama() {
     "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 128256})");
 }
 
-// With keys and values of the released config.json of Mistral 7B v0.1, Qwen 2.5 7B, Qwen 3 8B and Gemma 2B.
+// With keys and values of the released config.json of Mistral 7B v0.1, Qwen 2.5 7B, Qwen 3 8B, Gemma 2B and Gemma 2 2B.
 Json Mistral() {
   return Json::parse(R"({"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
     "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 32768,
@@ -53,6 +54,14 @@ Json Gemma() {
     "intermediate_size": 16384, "max_position_embeddings": 8192, "model_type": "gemma", "num_attention_heads": 8,
     "num_hidden_layers": 18, "num_key_value_heads": 1, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000.0,
     "vocab_size": 256000})");
+}
+Json Gemma2() {
+  return Json::parse(R"({"architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "attn_logit_softcapping": 50.0, "cache_implementation": "hybrid", "final_logit_softcapping": 30.0, "head_dim": 256,
+    "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2304, "initializer_range": 0.02,
+    "intermediate_size": 9216, "max_position_embeddings": 8192, "model_type": "gemma2", "num_attention_heads": 8,
+    "num_hidden_layers": 26, "num_key_value_heads": 4, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06,
+    "rope_theta": 10000.0, "sliding_window": 4096, "vocab_size": 256000})");
 }
 
 // With the keys and values of the released config.json of GPT-2.
@@ -227,6 +236,41 @@ TEST(ParseHfConfig, WindowsOfAllLayersOrNone) {
   }
 }
 
+TEST(ParseHfConfig, Gemma2IsTheCatalogs) {
+  v1::Model model = Parse(Gemma2());
+  model.clear_config_json();
+  v1::Model known = *FindModel("google/gemma-2-2b");
+  known.set_name(model.name());
+  EXPECT_EQ(model.DebugString(), known.DebugString());
+  Json few = Gemma2();  // transformers has these defaults
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "head_dim", "hidden_activation",
+                          "max_position_embeddings", "num_key_value_heads", "query_pre_attn_scalar", "sliding_window"}) {
+    few.erase(key);
+  }
+  v1::Model with_defaults = Parse(few);
+  with_defaults.clear_config_json();
+  EXPECT_EQ(with_defaults.DebugString(), model.DebugString());
+}
+
+TEST(ParseHfConfig, Gemma2sWindowsTakeTurns) {
+  Json types = Json::array();
+  for (int layer = 0; layer < 26; ++layer) types.push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
+  Json json = Gemma2();
+  json["layer_types"] = types;
+  EXPECT_TRUE(Parse(json).sliding_window_alternates());
+  EXPECT_EQ(Refusal(json, "num_hidden_layers", 25).substr(0, 25), "config.json: layer_types ");
+  std::swap(types[2], types[3]);
+  EXPECT_EQ(Refusal(Gemma2(), "layer_types", types).substr(0, 25), "config.json: layer_types ");
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "sliding_window"}) {
+    Json without = Gemma2();
+    without[key] = nullptr;
+    EXPECT_EQ(Refusal(without, "model_type", "gemma2"), std::string("config.json: ") + key + " = ");
+    EXPECT_EQ(Refusal(Gemma2(), key, 0), std::string("config.json: ") + key + " = 0");
+  }
+  EXPECT_EQ(Refusal(Gemma2(), "hidden_activation", "gelu"), "config.json: hidden_activation = gelu");
+  EXPECT_EQ(Refusal(Gemma2(), "query_pre_attn_scalar", -1), "config.json: query_pre_attn_scalar = -1");
+}
+
 // Megatron's, with dropouts that sharing keys and a parallel block rule out.
 Json Gpt() {
   Json json = Gpt2();
@@ -261,7 +305,7 @@ TEST(ParseHfConfig, MissingKeysAreNamed) {
 }
 
 TEST(ParseHfConfig, RefusesWhatIsNotSupportedByName) {
-  for (const char* name : {"Gemma2ForCausalLM", "Gemma3ForCausalLM", "Qwen3MoeForCausalLM", "MixtralForCausalLM"}) {
+  for (const char* name : {"Gemma3ForCausalLM", "Qwen3MoeForCausalLM", "MixtralForCausalLM"}) {
     EXPECT_EQ(Refusal(Llama(), "architectures", {name}), std::string("config.json: architectures = [\"") + name + "\"]");
   }
   EXPECT_EQ(Refusal(Llama(), "model_type", "mistral"), "config.json: model_type = mistral");
@@ -384,7 +428,7 @@ TEST(WriteHfConfig, SaysWhatTransformersNeeds) {
   windows.update({{"use_sliding_window", true}, {"sliding_window", 512}, {"max_window_layers", 0}});
   Json no_windows = Qwen2();
   no_windows["sliding_window"] = nullptr;
-  for (const Json& original : {Llama(), Gpt2(), Gpt(), Mistral(), no_windows, Qwen3(), windows, Gemma()}) {
+  for (const Json& original : {Llama(), Gpt2(), Gpt(), Mistral(), no_windows, Qwen3(), windows, Gemma(), Gemma2()}) {
     v1::Model model = Parse(original);
     model.clear_config_json();
     const Json written = Json::parse(WriteHfConfig(model));

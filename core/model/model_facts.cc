@@ -15,7 +15,8 @@ int64_t LlamaBlock(const v1::Model& m) {
   int64_t attention = m.hidden_size() * (2 * queries + 2 * keys);  // q, o, k, v
   if (m.qkv_bias()) attention += queries + 2 * keys;
   if (m.qk_norm()) attention += 2 * m.head_dim();
-  return attention + 3 * m.hidden_size() * m.intermediate_size() + 2 * m.hidden_size();
+  const int64_t norms = m.architecture() == v1::GEMMA2 ? 4 : 2;
+  return attention + 3 * m.hidden_size() * m.intermediate_size() + norms * m.hidden_size();
 }
 
 // Layer norms have weight and bias, projections a bias each.
@@ -49,13 +50,23 @@ double FlopsPerToken(const v1::Model& model, int64_t seq_len) {
   const double multiplied =
       double(model.num_hidden_layers()) * counts.block + counts.final_norm + counts.embedding;  // the head's
   const double attention_width = double(model.num_attention_heads()) * model.head_dim();
-  const int64_t seen = model.sliding_window() > 0 ? std::min(seq_len, model.sliding_window()) : seq_len;
-  return 6 * multiplied + 12.0 * model.num_hidden_layers() * attention_width * seen;
+  double seen = 0;  // by all blocks
+  for (int64_t block = 0; block < model.num_hidden_layers(); ++block) {
+    const int64_t window = WindowOf(model, block);
+    seen += double(window > 0 ? std::min(seq_len, window) : seq_len);
+  }
+  return 6 * multiplied + 12.0 * attention_width * seen;
 }
+
+int64_t WindowOf(const v1::Model& model, int64_t block) {
+  return model.sliding_window_alternates() && block % 2 == 1 ? 0 : model.sliding_window();
+}
+
+bool MaterializesScores(const v1::Model& model) { return model.attn_pdrop() > 0 || model.attn_logit_softcapping() > 0; }
 
 absl::Status CheckWindow(const v1::Model& model, int64_t seq_len, v1::DeviceKind kind) {
   const int64_t window = model.sliding_window();
-  if (kind != v1::CUDA || window == 0 || window >= seq_len) return absl::OkStatus();
+  if (kind != v1::CUDA || window == 0 || window >= seq_len || MaterializesScores(model)) return absl::OkStatus();
   return FieldError("training.seq_len", absl::StrCat(seq_len),
                     absl::StrCat("is longer than the model's sliding window of ", window,
                                  " tokens, and attention with a window is not built for CUDA: use at most ", window));

@@ -26,10 +26,19 @@ int64_t ParameterCount(const v1::Model& model);
 
 // Floating-point operations of forward and backward per token, without recomputation: 6 N + 12 L h s (PaLM, Chowdhery et al.
 // 2023, appendix B). N excludes tables that are only looked up; a tied table is also the head's matrix and counts. h is the width
-// of attention, heads x head_dim; the half that the causal mask saves is not deducted. s is at most the sliding window.
+// of attention, heads x head_dim; the half that the causal mask saves is not deducted. s is at most the sliding window, in
+// the blocks that have one.
 double FlopsPerToken(const v1::Model& model, int64_t seq_len);
 
-// Whether devices of this kind can train on sequences of this length: attention with a sliding window is not supported on CUDA.
+// How many positions each one attends to in a block, itself included; 0: all before it. Blocks are counted from 0.
+int64_t WindowOf(const v1::Model& model, int64_t block);
+
+// Whether attention's scores are tensors of their own, [batch, heads, queries, keys], and not inside one operator: to cap them, or
+// to drop probabilities.
+bool MaterializesScores(const v1::Model& model);
+
+// Whether devices of this kind can train on sequences of this length: attention with a sliding window is not supported on CUDA,
+// unless it materializes scores, whose mask has the window.
 // Error: FieldError of training.seq_len.
 absl::Status CheckWindow(const v1::Model& model, int64_t seq_len, v1::DeviceKind kind);
 

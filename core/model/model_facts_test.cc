@@ -35,6 +35,9 @@ TEST(ParameterCount, OfReleasedModels) {
   EXPECT_EQ(ParameterCount(Named("qwen3-32b")), 32762123264);
   EXPECT_EQ(ParameterCount(Named("gemma-2b")), 2506172416);
   EXPECT_EQ(ParameterCount(Named("gemma-7b")), 8537680896);
+  EXPECT_EQ(ParameterCount(Named("gemma2-2b")), 2614341888);
+  EXPECT_EQ(ParameterCount(Named("gemma2-9b")), 9241705984);
+  EXPECT_EQ(ParameterCount(Named("gemma2-27b")), 27227128320);
   EXPECT_EQ(ParameterCount(Named("gpt2")), 124439808);
   EXPECT_EQ(ParameterCount(Named("gpt2-medium")), 354823168);
   EXPECT_EQ(ParameterCount(Named("gpt2-large")), 774030080);
@@ -76,11 +79,22 @@ TEST(FlopsPerToken, OfASlidingWindowCountsTheWindow) {
   EXPECT_EQ(FlopsPerToken(windowed, 16384), FlopsPerToken(whole, 4096));
 }
 
+TEST(FlopsPerToken, OfWindowsByTurnsCountsEither) {
+  const v1::Model turns = Named("gemma2-2b");
+  v1::Model windowed = turns, whole = turns;
+  windowed.set_sliding_window_alternates(false);
+  whole.clear_sliding_window();
+  EXPECT_EQ(2 * FlopsPerToken(turns, 8192), FlopsPerToken(windowed, 8192) + FlopsPerToken(whole, 8192)) << "13 of 26 layers";
+  EXPECT_EQ(WindowOf(turns, 0), 4096);
+  EXPECT_EQ(WindowOf(turns, 25), 0);
+}
+
 TEST(CheckWindow, RefusesLongerSequencesOnCudaAlone) {
   const v1::Model model = Named("mistral-7b-v0.1");
   EXPECT_EQ(CheckWindow(model, 4096, v1::CUDA), absl::OkStatus());
   EXPECT_EQ(CheckWindow(model, 8192, v1::CPU), absl::OkStatus());
   EXPECT_EQ(CheckWindow(Named("mistral-7b-v0.3"), 8192, v1::CUDA), absl::OkStatus());
+  EXPECT_EQ(CheckWindow(Named("gemma2-2b"), 8192, v1::CUDA), absl::OkStatus()) << "its scores have a mask";
   const auto fault = GetFieldViolation(CheckWindow(model, 8192, v1::CUDA));
   ASSERT_TRUE(fault.has_value());
   EXPECT_EQ(fault->field(), "training.seq_len");

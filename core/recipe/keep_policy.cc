@@ -103,6 +103,8 @@ std::vector<std::string> ModulesOfBlock(const v1::Model& model) {
                                       "mlp.gate_proj",
                                       "mlp.up_proj",
                                       "mlp.down_proj"};
+  if (model.architecture() == v1::GEMMA2)
+    modules.insert(modules.end(), {"pre_feedforward_layernorm", "post_feedforward_layernorm"});
   if (model.qk_norm()) modules.insert(modules.begin() + 6, {"self_attn.q_norm", "self_attn.k_norm"});
   return modules;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/model_facts.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/compile_rules.h"
 #include "core/recipe/keep_policy.h"
@@ -163,14 +164,17 @@ Broken CpDividesSequence(const Candidate& c) {
                             std::max<int64_t>(1, seq / parts) * parts));
 }
 
-// Blocks of attention are merged by their log-sum-exp, which knows no dropped probabilities.
+// Blocks of attention are merged by their log-sum-exp, which materialized scores have none of.
 Broken CpGathersKeys(const Candidate& c) {
   const v1::ContextParallelRotation method = c.recipe.parallelism().context_parallel_rotate_method();
   const bool gathers = method == v1::CONTEXT_PARALLEL_ROTATION_UNSPECIFIED || method == v1::ROTATE_BY_ALL_GATHER;
-  if (c.layout.mesh.cp == 1 || gathers || c.model.attn_pdrop() == 0) return {};
-  return Violation{"", "parallelism.context_parallel_rotate_method", EnumText(method),
-                   absl::StrCat("cannot go with the model's dropout of attention's probabilities, attn_pdrop = ",
-                                c.model.attn_pdrop(), ", for which all keys of a query must be there: use \"allgather\"")};
+  if (c.layout.mesh.cp == 1 || gathers || !model::MaterializesScores(c.model)) return {};
+  const double cap = c.model.attn_logit_softcapping();
+  const std::string what = cap > 0 ? absl::StrCat("capped scores, attn_logit_softcapping = ", cap)
+                                   : absl::StrCat("dropout of attention's probabilities, attn_pdrop = ", c.model.attn_pdrop());
+  return Violation{
+      "", "parallelism.context_parallel_rotate_method", EnumText(method),
+      absl::StrCat("cannot go with the model's ", what, ", for which all keys of a query must be there: use \"allgather\"")};
 }
 
 Broken SequenceWithinPositions(const Candidate& c) {
@@ -180,10 +184,11 @@ Broken SequenceWithinPositions(const Candidate& c) {
       absl::StrCat("must be at most ", c.model.max_position_embeddings(), ": the model learned a vector for each position"));
 }
 
-// Context parallel puts its own attention in the place of the model's, which knows no window.
+// Context parallel puts its own attention in the place of the model's, which knows no window; to scores the mask of this rank's
+// queries is added.
 Broken CpWithoutWindow(const Candidate& c) {
   const int64_t cp = c.recipe.parallelism().context_parallel_degree(), window = c.model.sliding_window();
-  if (cp <= 1 || window == 0 || window >= c.layout.seq_len) return {};
+  if (cp <= 1 || window == 0 || window >= c.layout.seq_len || model::MaterializesScores(c.model)) return {};
   return Fault(kCp, cp,
                absl::StrCat("cannot go with the model's sliding window of ", window, " tokens, shorter than training.seq_len = ",
                             c.layout.seq_len, ": use 1"));

@@ -203,8 +203,11 @@ TEST(FirstViolation, CpDividesSequence) {
 TEST(FirstViolation, CpGathersKeys) {
   v1::Recipe recipe = ContextParallel(2, 1, 48);
   v1::Model dropping = SmallLlama();
+  v1::Model capping = SmallLlama();
+  capping.set_attn_logit_softcapping(50);
   dropping.set_attn_pdrop(0.25);
   EXPECT_EQ(Verdict(recipe, dropping, 2), "legal");
+  EXPECT_EQ(Verdict(recipe, capping, 2), "legal");
   for (const auto& [method, name] :
        {std::pair{v1::ROTATE_BY_RING, "ring"}, std::pair{v1::ROTATE_BY_ALL_TO_ALL, "alltoall"}}) {
     recipe.mutable_parallelism()->set_context_parallel_degree(2);
@@ -215,6 +218,9 @@ TEST(FirstViolation, CpGathersKeys) {
     EXPECT_EQ(BrokenRule(recipe, dropping, 2)->remedy,
               "cannot go with the model's dropout of attention's probabilities, attn_pdrop = 0.25, for which all keys of a query "
               "must be there: use \"allgather\"");
+    EXPECT_EQ(BrokenRule(recipe, capping, 2)->remedy,
+              "cannot go with the model's capped scores, attn_logit_softcapping = 50, for which all keys of a query must be there: "
+              "use \"allgather\"");
     recipe.mutable_parallelism()->set_context_parallel_degree(1);
     EXPECT_EQ(Verdict(recipe, dropping, 2), "legal") << "nothing is passed on";
   }
@@ -225,6 +231,9 @@ TEST(FirstViolation, CpWithoutWindow) {
   model.set_sliding_window(32);
   EXPECT_EQ(Verdict(ContextParallel(2, 1, 48), model, 2), "cp_without_window: parallelism.context_parallel_degree = 2");
   EXPECT_EQ(Verdict(ContextParallel(1, 1, 48), model, 2), "legal");
+  v1::Model capping = model;
+  capping.set_attn_logit_softcapping(50);
+  EXPECT_EQ(Verdict(ContextParallel(2, 1, 48), capping, 2), "legal") << "the mask of its scores has the window";
   model.set_sliding_window(48);
   EXPECT_EQ(Verdict(ContextParallel(2, 1, 48), model, 2), "legal") << "a window as long as the sequence is none";
 }

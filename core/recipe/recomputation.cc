@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/model_facts.h"
 #include "core/recipe/keep_policy.h"
 
 namespace legoai::parallel {
@@ -51,11 +52,12 @@ class BlockProducts {
     list_.push_back({module, bias ? "aten::addmm" : "aten::mm", local_in, local_out,
                      2 * static_cast<double>(in) * static_cast<double>(out)});
   }
-  // Scores and their product with the values; with dropout of probabilities each is a product of its own.
+  // Scores and their product with the values, each a product of its own where scores are materialized, and then of all keys.
   void Attention(const char* module) {
-    const int64_t window = model_.sliding_window(), seen = window > 0 ? std::min(seq_len_, window) : seq_len_;
+    const bool apart = model::MaterializesScores(model_);
+    const int64_t window = model_.sliding_window(), seen = window > 0 && !apart ? std::min(seq_len_, window) : seq_len_;
     const double half = 2 * static_cast<double>(Queries()) * static_cast<double>(seen);
-    if (model_.architecture() == v1::GPT2 && model_.attn_pdrop() > 0) {
+    if (apart) {
       list_.insert(list_.end(), 2, {module, "aten::bmm", 0, 0, half});
     } else {
       list_.push_back({module, "lego::attention", 0, 0, 2 * half});
@@ -99,9 +101,10 @@ double BlockFlops(const ResolvedRecipe& resolved) {
   const v1::ActivationCheckpoint& section = resolved.recipe().activation_checkpoint();
   const BlockProducts products(resolved.model(), resolved.seq_len(), resolved.mesh().tp);
   Keeper keeper(section, products.list());
+  const bool ends_in_norm = resolved.model().architecture() == v1::GEMMA2;  // which needs what the last product gives
   double flops = 0;
   for (const Product& product : products.list()) {
-    const bool last = &product == &products.list().back();
+    const bool last = &product == &products.list().back() && !ends_in_norm;
     if (!keeper.Keeps(product) && !last) flops += product.flops_per_token;
   }
   return flops;

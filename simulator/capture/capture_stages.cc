@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/model/model_facts.h"
 #include "proto/status.h"
 #include "simulator/capture/capture.h"
 #include "simulator/capture/instance_actions.h"
@@ -42,8 +43,8 @@ class StageCapture::Impl {
   };
 
   int64_t FirstLayer(int64_t stage) const { return resolved_.LayersOf(stage).first; }
-  // Whether it is the first or the last one, how it computes backwards, how many layers its chunks have and which of them are
-  // computed again.
+  // Whether it is the first or the last one, how it computes backwards, how many layers its chunks have, which of them are
+  // computed again, and what they attend to.
   Kind KindOf(int64_t stage) const {
     const parallel::Placement& placement = resolved_.placement();
     Kind kind = {stage == 0, stage + 1 == mesh_.pp};
@@ -51,7 +52,10 @@ class StageCapture::Impl {
     for (int64_t local = 0; local < placement.locals(); ++local) {
       const auto [first, last] = resolved_.LayersOf(placement.ChunkOf(stage, local));
       kind.push_back(last - first);
-      for (int64_t layer = first; layer < last; ++layer) kind.push_back(resolved_.RecomputedBlocks(layer, layer + 1));
+      for (int64_t layer = first; layer < last; ++layer) {
+        kind.push_back(resolved_.RecomputedBlocks(layer, layer + 1));
+        kind.push_back(model::WindowOf(resolved_.model(), layer));
+      }
     }
     return kind;
   }

@@ -36,11 +36,12 @@ struct Case {
   int64_t layers_per_stage = 0;  // 0: not said
   int64_t instanced = -1;        // stages that are not wholly captured; -1: all where microbatches repeat
   int64_t zero_stage = 3, prefetch_depth = 1, cp = 1;
+  bool gemma2 = false;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 v1::Model ModelOf(const Case& c) {
-  v1::Model model = c.gpt2 ? integration::TinyGpt2() : integration::TinyLlama();
+  v1::Model model = c.gpt2 ? integration::TinyGpt2() : c.gemma2 ? integration::TinyGemma2() : integration::TinyLlama();
   model.set_num_hidden_layers(c.layers);
   model.set_tie_word_embeddings(c.tied);
   return model;
@@ -182,6 +183,8 @@ std::vector<Case> Cases() {
       {.name = "pp4_few", .pp = 4, .microbatches = 4, .layers = 8},
       {.name = "pp4_one", .pp = 4, .microbatches = 1, .layers = 8},
       {.name = "pp4_gpipe", .pp = 4, .schedule = v1::GPIPE, .layers = 8},
+      {.name = "pp4_windows_by_turns", .pp = 4, .layers = 4, .gemma2 = true},
+      {.name = "pp4_windows_in_each", .pp = 4, .layers = 8, .gemma2 = true},
       {.name = "pp5_uneven", .pp = 5, .microbatches = 10, .layers = 13},
       {.name = "pp8_deep", .pp = 8, .microbatches = 16, .layers = 16},
       {.name = "pp4_ac", .pp = 4, .layers = 8, .checkpointing = true},

@@ -50,6 +50,12 @@ v1::Model Config(const Family& family) {
   config.set_qkv_bias(family.architecture == v1::QWEN2);
   config.set_qk_norm(family.architecture == v1::QWEN3);
   config.set_sliding_window(family.architecture == v1::MISTRAL ? 5 : 0);
+  if (family.architecture == v1::GEMMA2) {
+    config.set_sliding_window(5);
+    config.set_sliding_window_alternates(true);
+    config.set_attn_logit_softcapping(2);
+    config.set_final_logit_softcapping(3);
+  }
   config.set_embd_pdrop(family.dropout);
   config.set_attn_pdrop(family.dropout);
   config.set_resid_pdrop(family.dropout);
@@ -115,6 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ModelCaptureTest,
                                            Family{"qwen2", v1::QWEN2}, Family{"qwen3", v1::QWEN3},
                                            Family{"gemma", v1::GEMMA, true},
                                            Family{"gemma_bf16", v1::GEMMA, true, 0, at::kBFloat16},
+                                           Family{"gemma2", v1::GEMMA2, true},
+                                           Family{"gemma2_bf16", v1::GEMMA2, false, 0, at::kBFloat16},
                                            Family{"gpt2", v1::GPT2, true}, Family{"gpt2_dropout", v1::GPT2, true, 0.1},
                                            Family{"gpt2_dropout_bf16", v1::GPT2, true, 0.1, at::kBFloat16}),
                          [](const auto& info) { return std::string(info.param.name); });

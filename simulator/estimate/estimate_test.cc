@@ -158,6 +158,17 @@ v1::Model TinyGptOfSides() {
   return model;
 }
 
+v1::Model TinyGemma2() {
+  v1::Model model = model::Llama(
+      {.vocab = 128, .hidden = 32, .intermediate = 64, .layers = 4, .heads = 4, .kv_heads = 2, .positions = kSeqLen});
+  model.set_architecture(v1::GEMMA2);
+  model.set_sliding_window(kSeqLen / 2);
+  model.set_sliding_window_alternates(true);
+  model.set_attn_logit_softcapping(50);
+  model.set_final_logit_softcapping(30);
+  return model;
+}
+
 TEST(EstimateRecipe, WhatIsRecomputedIsWhatTheStepRecomputes) {
   struct Way {
     const char *name, *option, *policy, *forced;
@@ -166,7 +177,8 @@ TEST(EstimateRecipe, WhatIsRecomputedIsWhatTheStepRecomputes) {
       {"Llama", *Request("cpu:8x1", 1, 1, 1, v1::AC_NONE).mutable_model()},
       {"GPT-2", TinyGpt2(0)},
       {"GPT-2 with dropout", TinyGpt2(0.1)},
-      {"GPT of sides", TinyGptOfSides()}};
+      {"GPT of sides", TinyGptOfSides()},
+      {"Gemma 2", TinyGemma2()}};
   for (const auto& [name, model] : models) {
     const bool gpt2 = model.architecture() == v1::GPT2;
     for (const int64_t tp : {1, 2}) {

@@ -31,7 +31,7 @@ class Random {
 v1::Model RandomModel(Random& random) {
   v1::Model model;
   model.set_architecture(static_cast<v1::Architecture>(
-      random.Pick({v1::LLAMA, v1::LLAMA, v1::GPT2, v1::GPT2, v1::MISTRAL, v1::QWEN2, v1::QWEN3, v1::GEMMA})));
+      random.Pick({v1::LLAMA, v1::LLAMA, v1::GPT2, v1::GPT2, v1::MISTRAL, v1::QWEN2, v1::QWEN3, v1::GEMMA, v1::GEMMA2})));
   const bool gpt2 = model.architecture() == v1::GPT2;
   model.set_name(v1::Architecture_Name(model.architecture()));
   model.set_qkv_bias(model.architecture() == v1::QWEN2);
@@ -39,7 +39,14 @@ v1::Model RandomModel(Random& random) {
   model.set_sliding_window(model.architecture() == v1::MISTRAL ? random.Pick({8, 24, 48}) : 0);
   model.set_num_attention_heads(random.Pick({4, 8}));
   model.set_head_dim(random.Pick({8, 16}));
-  const bool apart = model.architecture() == v1::QWEN3 || model.architecture() == v1::GEMMA;  // heads wider than hidden / heads
+  const bool gemma2 = model.architecture() == v1::GEMMA2, gemma = model.architecture() == v1::GEMMA || gemma2;
+  if (gemma2) {
+    model.set_sliding_window(random.Pick({8, 24, 48}));
+    model.set_sliding_window_alternates(true);
+    model.set_attn_logit_softcapping(50);
+    model.set_final_logit_softcapping(30);
+  }
+  const bool apart = model.architecture() == v1::QWEN3 || gemma;  // heads wider than hidden / heads
   model.set_hidden_size(model.num_attention_heads() * model.head_dim() / (apart ? 2 : 1));
   model.set_num_key_value_heads(gpt2 ? model.num_attention_heads() : random.Pick({1, 2, 4}));
   model.set_intermediate_size(model.hidden_size() * random.Pick({2, 3, 4}));
@@ -49,7 +56,7 @@ v1::Model RandomModel(Random& random) {
   model.set_norm_eps(1e-5);
   model.set_rope_theta(10000);
   model.set_initializer_range(0.02);
-  model.set_tie_word_embeddings(gpt2 || model.architecture() == v1::GEMMA || random.Pick({0, 0, 1}) == 1);
+  model.set_tie_word_embeddings(gpt2 || gemma || random.Pick({0, 0, 1}) == 1);
   if (gpt2 && random.Pick({0, 1}) == 1) {
     model.set_embd_pdrop(0.1);
     model.set_attn_pdrop(0.1);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/hardware/catalog.h"
+#include "core/model/model_facts.h"
 #include "core/recipe/keep_policy.h"
 #include "core/recipe/recipe.h"
 #include "core/schedule/timeline.h"
@@ -119,11 +120,19 @@ class StageEstimate {
     return Seconds(products) + AttentionForward() + Seconds(traffic);
   }
   double AttentionForward() {
+    const double width = static_cast<double>(model_.num_attention_heads() * model_.head_dim() / mesh_.tp);
+    if (model::MaterializesScores(model_)) return WithScores(width);
     const double pairs_of_token =
         CausalPairs(resolved_.seq_len(), model_.sliding_window()) / static_cast<double>(resolved_.seq_len());
     const double pairs = static_cast<double>(s_.tokens) * pairs_of_token * LargestShareOfPairs();
-    const double width = static_cast<double>(model_.num_attention_heads() * model_.head_dim() / mesh_.tp);
     return Seconds({OpClass::kAttention, dtype(), 4 * pairs * width, 0, 0});
+  }
+  // Products of all pairs of tokens, masked ones too, and four operators that read scores and write as many.
+  double WithScores(double width) {
+    const double pairs = static_cast<double>(s_.tokens) * static_cast<double>(resolved_.seq_len());
+    const double bytes = pairs * static_cast<double>(model_.num_attention_heads() / mesh_.tp * s_.param_bytes);
+    return Seconds({OpClass::kMatmul, dtype(), 4 * pairs * width, 0, 0}) +
+           Seconds({OpClass::kElementwise, dtype(), 0, static_cast<int64_t>(4 * bytes), static_cast<int64_t>(4 * bytes)});
   }
   // Of the pairs of tokens that attention looks at, what the rank with most has, times the number of ranks.
   double LargestShareOfPairs() const {

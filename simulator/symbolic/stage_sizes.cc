@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/mesh/mesh.h"
+#include "core/model/model_facts.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/keep_policy.h"
 #include "core/recipe/optimizer.h"
@@ -68,9 +69,12 @@ class UnitCounter {
   UnitElements unit_;
 };
 
+// Of a block: before attention and feed-forward, in Gemma 2 after them, too.
+int64_t NormsOfLlamaFamily(const v1::Model& m) { return m.architecture() == v1::GEMMA2 ? 4 : 2; }
+
 UnitElements LlamaFamilyBlock(const v1::Model& m, UnitCounter unit) {
   const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim(), kv = m.num_key_value_heads() * m.head_dim();
-  for (int norm = 0; norm < 2; ++norm) unit.Add({h});
+  for (int norm = 0; norm < NormsOfLlamaFamily(m); ++norm) unit.Add({h});
   unit.Add({q, h}, 0);
   for (int projection = 0; projection < 2; ++projection) unit.Add({kv, h}, 0, m.num_key_value_heads());
   if (m.qkv_bias()) {
@@ -113,13 +117,19 @@ UnitElements Head(const v1::Model& m, bool is_apart, UnitCounter unit) {
 }
 
 // What the operators of a block of Llama's kind save: RMS norms their input and rstd, those of queries and keys too; projections
-// their (gathered) input; attention q, k, v, its output and lse; silu or gelu, the product and the down projection four tensors
-// of the inner width.
-int64_t LlamaFamilySaved(const v1::Model& m, const StageSizes& s, int64_t tp) {
+// their (gathered) input; attention q, k, v, its output and lse, or in the place of this capped scores' tanh and probabilities;
+// silu or gelu, the product and the down projection four tensors of the inner width.
+int64_t LlamaFamilySaved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t tp) {
   const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim() / tp;
   const int64_t kv = std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim(), inner = m.intermediate_size() / tp;
-  int64_t elements = 2 * (s.local_tokens + s.input_tokens) * h + s.tokens * (2 * q + 2 * kv + 4 * inner);
-  int64_t fp32 = 2 * s.local_tokens + s.tokens * m.num_attention_heads() / tp;
+  const int64_t heads = m.num_attention_heads() / tp, norms = NormsOfLlamaFamily(m);
+  int64_t elements = (norms * s.local_tokens + 2 * s.input_tokens) * h + s.tokens * (2 * q + 2 * kv + 4 * inner);
+  int64_t fp32 = norms * s.local_tokens;
+  if (model::MaterializesScores(m)) {
+    elements += 2 * s.tokens * seq * heads;
+  } else {
+    fp32 += s.tokens * heads;
+  }
   if (m.qk_norm()) {
     elements += s.tokens * (q + kv);
     fp32 += s.tokens * (q + kv) / m.head_dim();
@@ -136,7 +146,7 @@ int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t 
   int64_t elements = norms * (s.local_tokens + s.input_tokens) * h;
   elements += s.tokens * (2 * h / tp + 2 * kv + 2 * m.intermediate_size() / tp);
   int64_t fp32 = 2 * norms * s.local_tokens;
-  if (m.attn_pdrop() > 0) {
+  if (model::MaterializesScores(m)) {
     elements += 2 * s.tokens * seq * heads;
   } else {
     fp32 += s.tokens * heads;
@@ -152,13 +162,13 @@ bool KeepsSecondProducts(const ResolvedRecipe& resolved) {
 }
 
 // What a block that is computed again keeps of its products and of attention (worker/parallel/kept_outputs.h): of Llama's q, k,
-// v, o, gate, up and down q, v and gate, of GPT-2's q, k, v, c_proj, c_fc and c_proj q, v and c_fc; attention's output and lse.
+// v, o, gate, up and down q, v and gate, and down where a norm takes it, of GPT-2's q, k, v, c_proj, c_fc and c_proj q, v and
+// c_fc; attention's output and lse.
 int64_t KeptOfOperators(const v1::Model& m, const StageSizes& s, int64_t tp) {
   const int64_t heads = m.num_attention_heads() / tp, q = heads * m.head_dim();
   const int64_t kv = std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim();
-  const int64_t products = q + kv + m.intermediate_size() / tp;
-  // With dropout of probabilities attention is several operators, which are computed again.
-  if (m.architecture() == v1::GPT2 && m.attn_pdrop() > 0) return s.param_bytes * s.tokens * products;
+  const int64_t products = q + kv + m.intermediate_size() / tp + (m.architecture() == v1::GEMMA2 ? m.hidden_size() : 0);
+  if (model::MaterializesScores(m)) return s.param_bytes * s.tokens * products;  // by operators that are computed again
   return s.tokens * (s.param_bytes * (products + q) + 4 * heads);
 }
 
@@ -195,7 +205,7 @@ Blocks BlocksOf(const ResolvedRecipe& resolved, int64_t stage) {
 int64_t SavedChunk(const ResolvedRecipe& resolved, const StageSizes& s, const Blocks& blocks) {
   const v1::Model& m = resolved.model();
   const int64_t kept = m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len(), resolved.mesh().tp)
-                                                    : LlamaFamilySaved(m, s, resolved.mesh().tp);
+                                                    : LlamaFamilySaved(m, s, resolved.seq_len(), resolved.mesh().tp);
   int64_t again = s.param_bytes * s.local_tokens * m.hidden_size();  // the input
   if (KeepsSecondProducts(resolved)) again += KeptOfOperators(m, s, resolved.mesh().tp);
   return blocks.least_kept * kept + blocks.least_recomputed * again;
@@ -319,6 +329,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.saved_chunk_bytes = SavedChunk(resolved, s, blocks);
   // The norm's rstd, the (gathered) input of the output projection, and log-probabilities or probabilities in fp32.
   s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.input_tokens * model.hidden_size() + 4 * s.tokens * s.vocab;
+  if (model.final_logit_softcapping() > 0) s.saved_head_bytes += s.param_bytes * s.tokens * s.vocab;  // their tanh
   return s;
 }
 

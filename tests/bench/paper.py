@@ -12,13 +12,12 @@ import tempfile
 from report import ROOT, lego, report
 
 NAMES = {"llama318b": "llama3-8b", "llama38b": "llama3-8b", "llama3170b": "llama3-70b", "llama370b": "llama3-70b",
-         "llama31405b": "llama3-405b", "llama321b": "llama3-1b", "hfgpt2": "gpt2"}
+         "llama31405b": "llama3-405b", "llama321b": "llama3-1b", "hfgpt2": "gpt2", "gemma22b": "gemma2-2b"}
 LLAMA2 = {"llama213b": (40, 5120, 40, 40, 13824, 32000), "llama270b": (80, 8192, 64, 8, 28672, 32000)}
 # Models that are not built, by what they are.
 OTHERS = {"TIMM ViT-H/14": "vision", "ConvNeXt V2": "vision", "HF CLIP ViT-L/14-336": "vision", "Texthawk": "vision",
           "HF T5": "an encoder and a decoder", "DeepSeek3": "a mixture of experts", "Llama-MoE": "a mixture of experts",
-          "Mistral": "a mixture of experts (expert parallel 8)",
-          "Gemma 2 2B": "Gemma 2: capped scores and logits, norms after attention and feed-forward, windows of some layers"}
+          "Mistral": "a mixture of experts (expert parallel 8)"}
 # Attention and what is quadratic in the sequence is computed again, all else is kept (Korthikanti et al. 2022, section 5).
 ATTENTION_AGAIN = "* aten::mm|aten::addmm|aten::native_layer_norm|aten::gelu|aten::add all"
 # Tables in which the letters of the precision are printed and the types behind them are not.
@@ -28,7 +27,7 @@ the optimizer is AdamW, fused, with fp32 masters, moments and gradients
 memory is what tensors get, in blocks of 512 bytes; whether allocated or reserved memory was measured is not printed, and what the
   context, NCCL and fragmentation take is not predicted
 FSDP is ZeRO-3: parameters are gathered again in backward, but for the last block
-attention is one fused kernel, in Hugging Face's models too
+attention is one fused kernel, in Hugging Face's models too, but for Gemma 2's, whose scores are capped
 with tensor parallel: loss parallel, nothing asynchronous; sequence parallel, but where a run is without, and in Megatron before it
   had it (Narayanan et al. 2021)
 float8 is off where it is not printed

@@ -27,7 +27,8 @@ TEST(Fuzz, HfConfig) {
   Fuzz(
       {"hf_config",
        JsonWords("llama|gpt2|architectures|LlamaForCausalLM|GPT2LMHeadModel|MistralForCausalLM|Qwen2ForCausalLM|Qwen3ForCausalLM|"
-                 "GemmaForCausalLM|sliding_window|layer_types|head_dim|rope_scaling|rope_parameters|rope_theta|rope_type|type|"
+                 "GemmaForCausalLM|Gemma2ForCausalLM|attn_logit_softcapping|query_pre_attn_scalar|sliding_window|"
+                 "layer_types|head_dim|rope_scaling|rope_parameters|rope_theta|rope_type|type|"
                  "llama3|default|factor|vocab_size|num_key_value_heads|n_inner|quantization_config|pruned_heads|"
                  "partial_rotary_factor"),
        Parse});

@@ -588,6 +588,24 @@ void AddOtherFamilies(std::vector<Case>* cases) {
   cases->push_back(Checkpointed(Bf16(Make({.name = "gemma_fsdp2_tp2_pp2", .shard = 2, .tp = 2, .pp = 2}, TinyGemma()))));
 }
 
+void AddGemma2(std::vector<Case>* cases) {
+  const v1::Model model = TinyGemma2();
+  v1::Model untied = model;
+  untied.set_name("tiny-gemma2-untied");
+  untied.set_tie_word_embeddings(false);
+  untied.set_num_hidden_layers(4);
+  cases->push_back(Checkpointed(Make({.name = "gemma2_fsdp2", .shard = 2}, model)));
+  cases->push_back(Make({.name = "gemma2_tp4_kv2", .tp = 4}, model));
+  cases->push_back(KeepingOperators(Bf16(Make({.name = "gemma2_fsdp2_tp2", .shard = 2, .tp = 2}, model))));
+  cases->push_back(WithWholeTokens(Make({.name = "gemma2_tp2_gathered_loss", .tp = 2, .loss_parallel = false}, model)));
+  cases->push_back(Make({.name = "gemma2_cp2", .cp = 2}, model));
+  cases->push_back(Checkpointed(Bf16(Make({.name = "gemma2_cp2_tp2", .cp = 2, .tp = 2}, model))));
+  cases->push_back(Make({.name = "gemma2_tied_pp2", .pp = 2}, model));
+  cases->push_back(Make({.name = "gemma2_pp4", .pp = 4}, untied));
+  const Layout zero_bubble{.name = "gemma2_tp2_pp2_zb", .tp = 2, .pp = 2, .schedule = v1::INTERLEAVED_ZERO_BUBBLE};
+  cases->push_back(Checkpointed(Make(zero_bubble, untied)));
+}
+
 }  // namespace
 
 std::vector<Case> ParityCases() {
@@ -634,6 +652,7 @@ std::vector<Case> ParityCases() {
   AddContextParallel(&cases);
   AddRings(&cases);
   AddOtherFamilies(&cases);
+  AddGemma2(&cases);
   for (const Layout& layout : {Layout{.name = "fsdp2", .shard = 2}, Layout{.name = "tp2_pp2", .tp = 2, .pp = 2}}) {
     cases.push_back(EverySecondCheckpointed(Make(layout, TinyLlama())));
   }

@@ -29,7 +29,8 @@ v1::Model SharedHeadsLlama();  // four ranks share its two key-value heads
 v1::Model TinyMistral();  // a window shorter than the sequence
 v1::Model TinyQwen2();
 v1::Model TinyQwen3();  // heads wider than hidden_size / num_attention_heads
-v1::Model TinyGemma();  // one key-value head
+v1::Model TinyGemma();   // one key-value head
+v1::Model TinyGemma2();  // windows by turns, capped scores and logits
 
 // The same training on one process: what a case is compared with.
 Case Reference(const Case& test_case);

@@ -26,7 +26,8 @@ class Draw {
 
 v1::Model DrawModel(Draw& draw) {
   using Make = v1::Model (*)();
-  v1::Model model = draw.Of<Make>({TinyLlama, TinyLlama, TinyGpt2, TinyGpt2, TinyMistral, TinyQwen2, TinyQwen3, TinyGemma})();
+  v1::Model model = draw.Of<Make>(
+      {TinyLlama, TinyLlama, TinyGpt2, TinyGpt2, TinyMistral, TinyQwen2, TinyQwen3, TinyGemma, TinyGemma2})();
   model.set_vocab_size(draw.Of<int64_t>({61, 64, 64, 64}));
   model.set_tie_word_embeddings(draw.OneIn(2));
   if (model.architecture() != v1::GPT2) {

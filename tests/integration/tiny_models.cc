@@ -78,6 +78,20 @@ v1::Model TinyGemma() {
   return model;
 }
 
+// The window of every second block, and caps that scores and logits come near.
+v1::Model TinyGemma2() {
+  v1::Model model = TinyGemma();
+  model.set_name("tiny-gemma2");
+  model.set_architecture(v1::GEMMA2);
+  model.set_num_key_value_heads(2);
+  model.set_sliding_window(5);
+  model.set_sliding_window_alternates(true);
+  model.set_attn_logit_softcapping(0.5);
+  model.set_final_logit_softcapping(1);
+  model.set_query_pre_attn_scalar(10);
+  return model;
+}
+
 v1::Model DeepGpt2() {
   v1::Model model = TinyGpt2();
   model.set_name("tiny-gpt2-deep");

@@ -49,7 +49,8 @@ class ModelsTest(unittest.TestCase):
     def check(self, config, tokenizer, prompts):
         exported = self.train(config, tokenizer)
         theirs = transformers.AutoTokenizer.from_pretrained(exported)
-        model = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
+        attention = "eager" if config["model_type"] == "gemma2" else None  # the only one that caps scores
+        model = transformers.AutoModelForCausalLM.from_pretrained(exported, attn_implementation=attention).eval()
         self.assertEqual(model.dtype, torch.float32)
         self.assertEqual(model.generation_config.eos_token_id, theirs.eos_token_id)
         self.assertEqual(model.config.bos_token_id, theirs.bos_token_id)
@@ -81,6 +82,11 @@ class ModelsTest(unittest.TestCase):
     def test_gemma(self):
         self.check(like_llama("GemmaForCausalLM", "gemma", head_dim=16, num_key_value_heads=1, tie_word_embeddings=True,
                               hidden_act="gelu_pytorch_tanh"), "byte", ["the quick"])
+
+    def test_gemma2_with_a_window_shorter_than_the_sequence(self):
+        self.check(like_llama("Gemma2ForCausalLM", "gemma2", head_dim=16, tie_word_embeddings=True, sliding_window=6,
+                              hidden_act="gelu_pytorch_tanh", query_pre_attn_scalar=24, attn_logit_softcapping=2.0,
+                              final_logit_softcapping=5.0), "byte", ["the quick", "a"])
 
     def test_gpt2_with_tied_embeddings(self):
         self.check(GPT2, TIKTOKEN, ["the quick", "jumps over"])

@@ -5,7 +5,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,24 +14,29 @@
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/comm/status_error.h"
+#include "worker/model/layers.h"
+#include "worker/model/llama_family.h"
 #include "worker/model/ops.h"
 
 namespace legoai::generate {
 namespace {
 
 // Of a sliding window no position before the last `window` is read again.
-int64_t CachedPositions(const v1::Model& config, int64_t capacity) {
-  return config.sliding_window() > 0 ? std::min(config.sliding_window(), capacity) : capacity;
+int64_t CachedPositions(const v1::Model& config, int64_t block, int64_t capacity) {
+  const int64_t window = model::WindowOf(config, block);
+  return window > 0 ? std::min(window, capacity) : capacity;
 }
 
 // Keys and values of one block, [1, kv_heads, rows, head_dim]: a ring, in which position p lies in row p % rows. In which order
 // attention reads them does not matter, for each key carries its position.
 class Cache {
  public:
-  Cache(const v1::Model& config, at::ScalarType dtype, int64_t capacity, const model::StepContext* context)
+  Cache(const v1::Model& config, int64_t block, at::ScalarType dtype, int64_t capacity, const model::StepContext* context)
       : context_(context),
-        window_(config.sliding_window()),
-        rows_(CachedPositions(config, capacity)),
+        window_(model::WindowOf(config, block)),
+        scale_(model::ScaleOfScores(config)),
+        cap_(config.attn_logit_softcapping()),
+        rows_(CachedPositions(config, block, capacity)),
         keys_(at::empty({1, config.num_key_value_heads(), rows_, config.head_dim()}, at::TensorOptions().dtype(dtype))),
         values_(at::empty_like(keys_)) {}
 
@@ -42,13 +46,19 @@ class Cache {
     TORCH_CHECK(seen == 0 || seq == 1, "after the first tokens, one at a time can be fed, not ", seq);
     Keep(keys_, k, seen);
     Keep(values_, v, seen);
-    if (seen == 0) return model::LocalAttention(q, k, v, window_);
+    if (seen == 0) return First(q, k, v);
     const int64_t count = std::min(rows_, seen + 1);
-    const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
-    return model::AttentionFunction(q, keys_.narrow(2, 0, count), values_.narrow(2, 0, count), /*causal=*/false, scale);
+    const at::Tensor keys = keys_.narrow(2, 0, count), values = values_.narrow(2, 0, count);
+    if (cap_ > 0) return model::CappedAttention(q, keys, values, /*mask=*/at::Tensor(), scale_, cap_);
+    return model::AttentionFunction(q, keys, values, /*causal=*/false, scale_);
   }
 
  private:
+  at::Tensor First(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
+    if (cap_ == 0) return model::LocalAttention(q, k, v, window_);
+    return model::CappedAttention(q, k, v, model::CausalMask(q.size(2), window_, q.options()), scale_, cap_);
+  }
+
   // The last of `x`, whose first position is `first`, as many as there are rows.
   void Keep(const at::Tensor& kept, const at::Tensor& x, int64_t first) const {
     const int64_t count = std::min(rows_, x.size(2)), begin = x.size(2) - count, row = (first + begin) % rows_;
@@ -58,7 +68,9 @@ class Cache {
   }
 
   const model::StepContext* context_;
-  int64_t window_, rows_;
+  int64_t window_;
+  double scale_, cap_;
+  int64_t rows_;
   at::Tensor keys_, values_;
 };
 
@@ -89,8 +101,9 @@ absl::Status LoadWeights(const model::ParameterSource& weights, at::ScalarType d
 }  // namespace
 
 int64_t CacheBytes(const v1::Model& config, int64_t capacity, int64_t bytes_per_element) {
-  return 2 * config.num_hidden_layers() * config.num_key_value_heads() * config.head_dim() * CachedPositions(config, capacity) *
-         bytes_per_element;
+  int64_t positions = 0;  // of all blocks
+  for (int64_t block = 0; block < config.num_hidden_layers(); ++block) positions += CachedPositions(config, block, capacity);
+  return 2 * positions * config.num_key_value_heads() * config.head_dim() * bytes_per_element;
 }
 
 CachedModel::CachedModel(std::unique_ptr<model::LanguageModel> model, at::ScalarType dtype, int64_t capacity)
@@ -99,10 +112,11 @@ CachedModel::CachedModel(std::unique_ptr<model::LanguageModel> model, at::Scalar
   TORCH_CHECK(capacity >= 1 && capacity <= config.max_position_embeddings(), "a cache of ", capacity, " tokens for a context of ",
               config.max_position_embeddings());
   model_->context().training = false;
-  // Of GPT-2 there would be a mask, which training alone reads.
-  if (config.architecture() != v1::GPT2) model_->CreateBuffers(at::kCPU, dtype, capacity);
+  // Not CreateBuffers: masks are for training.
+  if (config.architecture() != v1::GPT2) model::MakeRopeTables(config, at::kCPU, dtype, capacity, &model_->context());
+  int64_t block = 0;
   for (model::SelfAttention* attention : model_->Attentions())
-    attention->ReplaceCore(Cache(config, dtype, capacity, &model_->context()));
+    attention->ReplaceCore(Cache(config, block++, dtype, capacity, &model_->context()));
 }
 
 int64_t CachedModel::length() const { return model_->context().first_position; }

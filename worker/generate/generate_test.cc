@@ -109,7 +109,12 @@ TEST_P(CachedModelTest, OfASlidingWindowTheCacheHasItsTokensAlone) {
   const int64_t context = config_.max_position_embeddings();
   EXPECT_EQ(of_one, 2 * config_.num_hidden_layers() * config_.num_key_value_heads() * config_.head_dim() * 4);
   EXPECT_EQ(CacheBytes(config_, 3, 4), 3 * of_one);
-  EXPECT_EQ(CacheBytes(config_, context, 4), (window > 0 ? window : context) * of_one);
+  int64_t positions = 0;
+  for (int64_t block = 0; block < config_.num_hidden_layers(); ++block) {
+    const bool has_window = window > 0 && (block % 2 == 0 || !config_.sliding_window_alternates());
+    positions += has_window ? window : context;
+  }
+  EXPECT_EQ(CacheBytes(config_, context, 4), positions * of_one / config_.num_hidden_layers());
 }
 
 TEST_P(CachedModelTest, MoreThanTheContextIsRefused) {
@@ -122,8 +127,9 @@ TEST_P(CachedModelTest, MoreThanTheContextIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CachedModelTest,
-                         testing::Values("gemma", "gpt2", "gpt2-untied", "llama-gqa", "llama-narrow-heads", "llama-rope-scaled",
-                                         "llama-tied", "llama-wide-heads", "mistral", "qwen2", "qwen3", "qwen3-window"),
+                         testing::Values("gemma", "gemma2", "gpt2", "gpt2-untied", "llama-gqa", "llama-narrow-heads",
+                                         "llama-rope-scaled", "llama-tied", "llama-wide-heads", "mistral", "qwen2", "qwen3",
+                                         "qwen3-window"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

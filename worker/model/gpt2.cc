@@ -1,18 +1,14 @@
 #include "worker/model/gpt2.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/triu.h>
 
 #include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -126,10 +122,7 @@ class Gpt2Attention : public SelfAttention {
   at::Tensor CoreWithDropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
     const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim()));
     const int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2), seq = k.size(2);
-    const at::Tensor& whole = context_->causal_mask;
-    TORCH_CHECK(whole.defined() && whole.size(0) >= queries && whole.size(1) >= seq, "the causal mask does not cover ", queries,
-                " queries of a sequence of ", seq);
-    const at::Tensor mask = whole.narrow(0, 0, queries).narrow(1, 0, seq);
+    const at::Tensor mask = MaskOf(context_->causal_mask, queries, seq);
     const auto flat = [&](const at::Tensor& x) { return x.reshape({batch * heads, x.size(2), head_dim()}); };
     const at::Tensor scores = at::baddbmm(mask, flat(q), flat(k).transpose(1, 2), 1.0, scale);
     const at::Tensor probabilities = at::_softmax(scores, -1, /*half_to_float=*/false).view({batch, heads, queries, seq});
@@ -249,13 +242,6 @@ std::vector<Layer> Gpt2Layers(const v1::Model& config, const std::shared_ptr<Ste
   head->Find("lm_head")->SetPath("lm_head");
   layers.push_back({Layer::Kind::kHead, -1, std::move(head)});
   return layers;
-}
-
-void MakeCausalMask(const v1::Model& config, c10::Device device, at::ScalarType dtype, int64_t seq, StepContext* context) {
-  if (config.attn_pdrop() <= 0) return;
-  at::NoGradGuard no_grad;
-  const auto options = at::TensorOptions().device(device).dtype(dtype);
-  context->causal_mask = at::triu(at::full({seq, seq}, -std::numeric_limits<double>::infinity(), options), 1);
 }
 
 }  // namespace legoai::model

@@ -26,7 +26,4 @@ namespace legoai::model {
 // The config must have been checked (BuildModel). All layers read `context`.
 std::vector<Layer> Gpt2Layers(const v1::Model& config, const std::shared_ptr<StepContext>& context);
 
-// Fills context->causal_mask, [seq, seq], if the config drops attention probabilities.
-void MakeCausalMask(const v1::Model& config, c10::Device device, at::ScalarType dtype, int64_t seq, StepContext* context);
-
 }  // namespace legoai::model

@@ -121,6 +121,7 @@ TEST_P(HfTruthTest, ExportEqualsWhatTransformersWroteAndLoaded) {
 }
 
 constexpr const char* kModels[] = {"gemma",
+                                   "gemma2",
                                    "gpt2",
                                    "gpt2-untied",
                                    "llama-gqa",

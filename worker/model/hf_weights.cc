@@ -58,6 +58,10 @@ std::vector<HfTensor> LlamaFamilyTensors(const v1::Model& m) {
     all.push_back(Plain(block + "mlp.down_proj.weight", {dim, inner}));
     all.push_back(Plain(block + "input_layernorm.weight", {dim}));
     all.push_back(Plain(block + "post_attention_layernorm.weight", {dim}));
+    if (m.architecture() == v1::GEMMA2) {
+      all.push_back(Plain(block + "pre_feedforward_layernorm.weight", {dim}));
+      all.push_back(Plain(block + "post_feedforward_layernorm.weight", {dim}));
+    }
   }
   all.push_back(Plain("model.norm.weight", {dim}));
   if (!m.tie_word_embeddings()) all.push_back(Plain("lm_head.weight", {m.vocab_size(), dim}));

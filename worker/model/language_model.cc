@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/model/model_facts.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/model/gpt2.h"
@@ -92,20 +93,24 @@ at::Tensor RowsOf(const at::Tensor& table, const std::vector<TokenRun>& runs) {
 }  // namespace
 
 void LanguageModel::CreateBuffers(c10::Device device, at::ScalarType compute_dtype, int64_t seq) {
-  if (config_.architecture() == v1::GPT2) {
-    MakeCausalMask(config_, device, compute_dtype, seq, context_.get());
-  } else {
-    MakeRopeTables(config_, device, compute_dtype, seq, context_.get());
+  if (config_.architecture() != v1::GPT2) MakeRopeTables(config_, device, compute_dtype, seq, context_.get());
+  if (MaterializesScores(config_)) {
+    const auto options = at::TensorOptions().device(device).dtype(compute_dtype);
+    const int64_t window = config_.sliding_window();
+    context_->causal_mask = CausalMask(seq, /*window=*/0, options);
+    if (window > 0 && window < seq) context_->window_mask = CausalMask(seq, window, options);
   }
   if (context_->runs.empty()) return;
-  for (at::Tensor* table : {&context_->rope_cos, &context_->rope_sin, &context_->causal_mask}) {
+  for (at::Tensor* table : {&context_->rope_cos, &context_->rope_sin, &context_->causal_mask, &context_->window_mask}) {
     if (table->defined()) *table = RowsOf(*table, context_->runs);
   }
 }
 
 std::vector<std::pair<std::string, at::Tensor>> LanguageModel::Buffers() const {
-  std::vector<std::pair<std::string, at::Tensor>> all = {
-      {"rope_cos", context_->rope_cos}, {"rope_sin", context_->rope_sin}, {"causal_mask", context_->causal_mask}};
+  std::vector<std::pair<std::string, at::Tensor>> all = {{"rope_cos", context_->rope_cos},
+                                                         {"rope_sin", context_->rope_sin},
+                                                         {"causal_mask", context_->causal_mask},
+                                                         {"window_mask", context_->window_mask}};
   std::erase_if(all, [](const auto& buffer) { return !buffer.second.defined(); });
   return all;
 }
@@ -124,6 +129,16 @@ absl::Status CheckGpt(const v1::Model& config) {
   if (config.resid_pdrop() > 0 && config.parallel_block()) {
     return FieldError("model.resid_pdrop", absl::StrCat(config.resid_pdrop()),
                       "must be 0 in blocks with attention and feed-forward side by side, whose outputs are one sum");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGemma2(const v1::Model& config) {
+  const std::pair<const char*, double> positive[] = {{"attn_logit_softcapping", config.attn_logit_softcapping()},
+                                                     {"final_logit_softcapping", config.final_logit_softcapping()},
+                                                     {"sliding_window", static_cast<double>(config.sliding_window())}};
+  for (const auto& [name, value] : positive) {
+    if (!(value > 0)) return FieldError(absl::StrCat("model.", name), absl::StrCat(value), "must be positive in Gemma 2");
   }
   return absl::OkStatus();
 }
@@ -151,6 +166,7 @@ absl::Status CheckConfig(const v1::Model& config) {
     return FieldError("model.head_dim", absl::StrCat(config.head_dim()), "must be even: rotary positions turn pairs");
   }
   if (config.architecture() == v1::GPT2) return CheckGpt(config);
+  if (config.architecture() == v1::GEMMA2) return CheckGemma2(config);
   return absl::OkStatus();
 }
 
@@ -159,7 +175,7 @@ absl::Status CheckConfig(const v1::Model& config) {
 absl::StatusOr<std::unique_ptr<LanguageModel>> BuildModel(const v1::Model& config) {
   if (!v1::Architecture_IsValid(config.architecture()) || config.architecture() == v1::ARCHITECTURE_UNSPECIFIED) {
     return FieldError("model.architecture", v1::Architecture_Name(config.architecture()),
-                      "not known; use LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA or GPT2");
+                      "not known; use LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA, GEMMA2 or GPT2");
   }
   RETURN_IF_ERROR(CheckConfig(config));
   auto context = std::make_shared<StepContext>();

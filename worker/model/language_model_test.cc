@@ -30,6 +30,13 @@ v1::Model Tiny(v1::Architecture architecture) {
   config.set_qkv_bias(architecture == v1::QWEN2);
   config.set_qk_norm(architecture == v1::QWEN3);
   config.set_sliding_window(architecture == v1::MISTRAL ? 3 : 0);
+  if (architecture == v1::GEMMA2) {
+    config.set_sliding_window(3);
+    config.set_sliding_window_alternates(true);
+    config.set_attn_logit_softcapping(2);
+    config.set_final_logit_softcapping(3);
+    config.set_query_pre_attn_scalar(6);
+  }
   return config;
 }
 
@@ -71,7 +78,8 @@ TEST_F(LanguageModelTest, ParameterCountsAreTheReleasedOnes) {
       {"gpt2-medium", 354823168},      {"gpt2-large", 774030080},       {"gpt2-xl", 1557611200},
       {"mistral-7b-v0.1", 7241732096}, {"mistral-7b-v0.3", 7248023552}, {"qwen2.5-0.5b", 494032768},
       {"qwen2.5-7b", 7615616512},      {"qwen3-0.6b", 596049920},       {"qwen3-8b", 8190735360},
-      {"gemma-2b", 2506172416},        {"gemma-7b", 8537680896}};
+      {"gemma-2b", 2506172416},        {"gemma-7b", 8537680896},        {"gemma2-2b", 2614341888},
+      {"gemma2-9b", 9241705984},       {"gemma2-27b", 27227128320}};
   for (const auto& [name, count] : released) {
     auto config = ResolveModel(name);
     ASSERT_TRUE(config.ok()) << config.status();
@@ -122,7 +130,7 @@ TEST_F(LanguageModelTest, RopeTurnsPairsByTheAngleOfThePosition) {
 }
 
 TEST_F(LanguageModelTest, LaterTokensDoNotChangeEarlierLogits) {
-  for (v1::Architecture architecture : {v1::LLAMA, v1::GPT2, v1::MISTRAL, v1::QWEN2, v1::QWEN3, v1::GEMMA}) {
+  for (v1::Architecture architecture : {v1::LLAMA, v1::GPT2, v1::MISTRAL, v1::QWEN2, v1::QWEN3, v1::GEMMA, v1::GEMMA2}) {
     for (double dropout : {0.0, 0.2}) {
       v1::Model config = Tiny(architecture);
       config.set_attn_pdrop(dropout);

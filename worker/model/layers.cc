@@ -1,17 +1,27 @@
 #include "worker/model/layers.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tril.h>
+#include <ATen/ops/triu.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "worker/model/ops.h"
@@ -141,14 +151,46 @@ at::Tensor LayerNorm::Forward(const at::Tensor& input) {
   return LayerNormAutograd::apply(input, weight_->value, bias_->value, eps_);
 }
 
-OutputHead::OutputHead(std::unique_ptr<Module> norm, std::unique_ptr<Linear> lm_head)
-    : norm_(AddChild("norm", std::move(norm))), lm_head_(AddChild("lm_head", std::move(lm_head))) {}
-at::Tensor OutputHead::Forward(const at::Tensor& input) { return (*lm_head_)((*norm_)(input)); }
+OutputHead::OutputHead(std::unique_ptr<Module> norm, std::unique_ptr<Linear> lm_head, double cap)
+    : norm_(AddChild("norm", std::move(norm))), lm_head_(AddChild("lm_head", std::move(lm_head))), cap_(cap) {}
+at::Tensor OutputHead::Forward(const at::Tensor& input) {
+  at::Tensor logits = (*lm_head_)((*norm_)(input));
+  if (cap_ == 0) return logits;
+  logits = at::div(logits, cap_);  // one by one, so that none outlives its use
+  logits = at::tanh(logits);
+  return at::mul(logits, cap_);
+}
 
 at::Tensor LocalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
   if (window > 0 && window < q.size(2)) return WindowedAttentionFunction(q, k, v, window, scale);
   return AttentionFunction(q, k, v, /*causal=*/true, scale);
+}
+
+at::Tensor CausalMask(int64_t seq, int64_t window, const at::TensorOptions& options) {
+  at::NoGradGuard no_grad;
+  const at::Tensor never = at::full({seq, seq}, -std::numeric_limits<double>::infinity(), options), later = at::triu(never, 1);
+  return window > 0 && window < seq ? at::add(later, at::tril(never, -window)) : later;
+}
+
+at::Tensor MaskOf(const at::Tensor& mask, int64_t queries, int64_t seq) {
+  TORCH_CHECK(mask.defined() && mask.size(0) >= queries && mask.size(1) >= seq, "the causal mask does not cover ", queries,
+              " queries of a sequence of ", seq);
+  return mask.narrow(0, 0, queries).narrow(1, 0, seq);
+}
+
+at::Tensor CappedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask, double scale,
+                           double cap) {
+  const int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2), dim = q.size(3), kv_heads = k.size(1), seq = k.size(2);
+  // The heads that share a key are more queries of it.
+  const int64_t groups = batch * kv_heads, rows = heads / kv_heads * queries;
+  const at::Tensor scaled = at::mul(q, scale / cap).reshape({groups, rows, dim}), keys = k.reshape({groups, seq, dim});
+  at::Tensor scores = at::bmm(scaled, keys.transpose(1, 2));
+  scores = at::tanh(scores).view({batch, heads, queries, seq});
+  scores = mask.defined() ? at::add(mask, scores, cap) : at::mul(scores, cap);
+  const at::Tensor probabilities = at::_softmax(scores, -1, /*half_to_float=*/false).view({groups, rows, seq});
+  scores.reset();
+  return at::bmm(probabilities, v.reshape({groups, seq, dim})).view({batch, heads, queries, dim});
 }
 
 }  // namespace legoai::model

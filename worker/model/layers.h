@@ -83,10 +83,11 @@ class LayerNorm : public Module {
   double eps_;
 };
 
-// The end of a model: final norm, then logits. Children "norm" and "lm_head"; the builder sets their full paths.
+// The end of a model: final norm, then logits; with a `cap` above 0 cap * tanh(logits / cap). Children "norm" and "lm_head"; the
+// builder sets their full paths.
 class OutputHead : public Module {
  public:
-  OutputHead(std::unique_ptr<Module> norm, std::unique_ptr<Linear> lm_head);
+  OutputHead(std::unique_ptr<Module> norm, std::unique_ptr<Linear> lm_head, double cap = 0);
   Linear* lm_head() const { return lm_head_; }
 
  protected:
@@ -95,6 +96,7 @@ class OutputHead : public Module {
  private:
   Module* norm_;
   Linear* lm_head_;
+  double cap_;
 };
 
 // q [batch, heads, seq, head_dim]; k, v [batch, kv_heads, seq, head_dim]; result like q. Causal. Under context parallelism `seq`
@@ -104,6 +106,18 @@ using AttentionCore = std::function<at::Tensor(const at::Tensor& q, const at::Te
 // Attention of ops.h, scaled by 1 / sqrt(head_dim). `window`: how many positions each one attends to, itself included; 0: all
 // preceding ones. A window as long as the sequence has no effect.
 at::Tensor LocalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window = 0);
+
+// [seq, seq]: 0 where a query (row) attends to a key, -inf elsewhere: to itself and all before it, or the `window` last of these.
+at::Tensor CausalMask(int64_t seq, int64_t window, const at::TensorOptions& options);
+
+// Of such a mask, or of some queries' rows of it, what `queries` queries and `seq` keys need. Error: c10::Error if it has less.
+at::Tensor MaskOf(const at::Tensor& mask, int64_t queries, int64_t seq);
+
+// Attention with scores cap * tanh(scale * q k^T / cap) + mask (Gemma 2, Gemma Team 2024), by operators of which each score is a
+// result, as in transformers: memory grows with queries x keys. q [batch, heads, queries, head_dim]; k, v [batch, kv_heads, seq,
+// head_dim]; mask [queries, seq], undefined: all keys are seen; result like q.
+at::Tensor CappedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask, double scale,
+                           double cap);
 
 // Self-attention of all families here: projections to queries, keys and values, the attention core, an output projection. The
 // core is a replaceable function: context parallelism and the key-value cache substitute their own.

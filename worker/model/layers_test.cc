@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace legoai::model {
@@ -120,6 +121,35 @@ TEST_F(LayersTest, LayerNormEqualsAtens) {
   at::Tensor expected = at::layer_norm(x, {6}, w, b, 1e-3), grad = at::randn({2, 3, 6});
   ExpectClose({norm(x)}, {expected});
   ExpectClose(torch::autograd::grad({norm(x)}, {x, w, b}, {grad}), torch::autograd::grad({expected}, {x, w, b}, {grad}));
+}
+
+// Score by score: two query heads to a head of keys and values.
+TEST_F(LayersTest, CappedAttentionIsItsFormula) {
+  constexpr int64_t kBatch = 2, kHeads = 4, kKvHeads = 2, kSeq = 7, kDim = 6;
+  const double scale = 0.7, cap = 1.5;
+  for (const int64_t window : {0, 3}) {
+    const at::Tensor q = Leaf({kBatch, kHeads, kSeq, kDim}), k = Leaf({kBatch, kKvHeads, kSeq, kDim}),
+                     v = Leaf({kBatch, kKvHeads, kSeq, kDim});
+    const at::Tensor mask = CausalMask(kSeq, window, at::TensorOptions().dtype(at::kFloat));
+    std::vector<at::Tensor> rows;
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t h = 0; h < kHeads; ++h) {
+        for (int64_t i = 0; i < kSeq; ++i) {
+          const int64_t first = window > 0 ? std::max<int64_t>(0, i - window + 1) : 0, kv = h / (kHeads / kKvHeads);
+          const at::Tensor keys = k[b][kv].narrow(0, first, i + 1 - first), values = v[b][kv].narrow(0, first, i + 1 - first);
+          const at::Tensor scores = cap * at::tanh(at::mv(keys, q[b][h][i]) * scale / cap);
+          rows.push_back(at::mv(values.t(), at::softmax(scores, 0)));
+        }
+      }
+    }
+    const at::Tensor due = at::stack(rows).view({kBatch, kHeads, kSeq, kDim}), got = CappedAttention(q, k, v, mask, scale, cap);
+    ExpectClose({got}, {due});
+    const at::Tensor grad = at::randn(due.sizes());
+    ExpectClose(torch::autograd::grad({got}, {q, k, v}, {grad}), torch::autograd::grad({due}, {q, k, v}, {grad}));
+  }
+  const at::Tensor mask = CausalMask(4, 4, at::TensorOptions().dtype(at::kFloat));
+  EXPECT_TRUE(at::equal(mask, CausalMask(4, 0, at::TensorOptions().dtype(at::kFloat)))) << "as long as the sequence: none";
+  EXPECT_THROW(MaskOf(mask, 5, 4), c10::Error);
 }
 
 }  // namespace

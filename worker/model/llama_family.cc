@@ -22,6 +22,7 @@
 #include <string>
 #include <utility>
 
+#include "core/model/model_facts.h"
 #include "worker/model/layers.h"
 
 namespace legoai::model {
@@ -33,24 +34,32 @@ double ResidualStd(const v1::Model& config) {
   return config.initializer_range() / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers()));
 }
 
-// What Gemma alone has stands in no field of its own.
-bool IsGemma(const v1::Model& config) { return config.architecture() == v1::GEMMA; }
+// What both Gemmas have, or the second, stands in no field of its own.
+bool IsGemma2(const v1::Model& config) { return config.architecture() == v1::GEMMA2; }
+bool IsGemma(const v1::Model& config) { return config.architecture() == v1::GEMMA || IsGemma2(config); }
 
 std::unique_ptr<RmsNorm> Norm(const v1::Model& config, int64_t dim) {
   return std::make_unique<RmsNorm>(dim, config.norm_eps(),
                                    IsGemma(config) ? RmsNorm::Factor::kOnePlusWeight : RmsNorm::Factor::kWeight);
 }
 
-AttentionCore CoreOf(const v1::Model& config) {
-  return [window = config.sliding_window()](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-    return LocalAttention(q, k, v, window);
+AttentionCore CoreOf(const v1::Model& config, int64_t layer, const std::shared_ptr<StepContext>& context) {
+  const int64_t window = WindowOf(config, layer);
+  const double cap = config.attn_logit_softcapping(), scale = ScaleOfScores(config);
+  if (cap == 0) {
+    return [window](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) { return LocalAttention(q, k, v, window); };
+  }
+  return [=](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    // A window as long as the sequences has no mask.
+    const at::Tensor& mask = window > 0 && context->window_mask.defined() ? context->window_mask : context->causal_mask;
+    return CappedAttention(q, k, v, MaskOf(mask, q.size(2), k.size(2)), scale, cap);
   };
 }
 
 class Attention : public SelfAttention {
  public:
-  Attention(const v1::Model& config, std::shared_ptr<StepContext> context)
-      : SelfAttention(config.head_dim(), CoreOf(config)), context_(std::move(context)) {
+  Attention(const v1::Model& config, int64_t layer, std::shared_ptr<StepContext> context)
+      : SelfAttention(config.head_dim(), CoreOf(config, layer, context)), context_(std::move(context)) {
     const int64_t dim = config.hidden_size(), width = config.num_attention_heads() * head_dim();
     const int64_t kv_width = config.num_key_value_heads() * head_dim();
     const InitRule init = Normal(config.initializer_range());
@@ -108,24 +117,36 @@ class GatedMlp : public Module {
 
 class Block : public Module {
  public:
-  Block(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
-    input_norm_ = AddChild("input_layernorm", Norm(config, config.hidden_size()));
-    attention_ = AddChild("self_attn", std::make_unique<Attention>(config, context));
-    mlp_norm_ = AddChild("post_attention_layernorm", Norm(config, config.hidden_size()));
+  Block(const v1::Model& config, int64_t layer, const std::shared_ptr<StepContext>& context) {
+    const int64_t dim = config.hidden_size();
+    const bool after = IsGemma2(config);  // what attention and feed-forward give is normalized, too
+    input_norm_ = AddChild("input_layernorm", Norm(config, dim));
+    attention_ = AddChild("self_attn", std::make_unique<Attention>(config, layer, context));
+    if (after) attention_end_ = AddChild("post_attention_layernorm", Norm(config, dim));
+    mlp_norm_ = AddChild(after ? "pre_feedforward_layernorm" : "post_attention_layernorm", Norm(config, dim));
     mlp_ = AddChild("mlp", std::make_unique<GatedMlp>(config));
+    if (after) mlp_end_ = AddChild("post_feedforward_layernorm", Norm(config, dim));
   }
 
  protected:
   at::Tensor Forward(const at::Tensor& input) override {
-    const at::Tensor hidden = at::add(input, (*attention_)((*input_norm_)(input)));
-    return at::add(hidden, (*mlp_)((*mlp_norm_)(hidden)));
+    const at::Tensor hidden = at::add(input, Ended((*attention_)((*input_norm_)(input)), attention_end_));
+    return at::add(hidden, Ended((*mlp_)((*mlp_norm_)(hidden)), mlp_end_));
   }
 
  private:
+  static at::Tensor Ended(const at::Tensor& output, Module* norm) { return norm == nullptr ? output : (*norm)(output); }
+
   Module *input_norm_, *attention_, *mlp_norm_, *mlp_;
+  Module *attention_end_ = nullptr, *mlp_end_ = nullptr;
 };
 
 }  // namespace
+
+double ScaleOfScores(const v1::Model& config) {
+  const double scalar = config.query_pre_attn_scalar();
+  return 1.0 / std::sqrt(scalar > 0 ? scalar : static_cast<double>(config.head_dim()));
+}
 
 std::vector<Layer> LlamaFamilyLayers(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
   const int64_t dim = config.hidden_size(), vocab = config.vocab_size();
@@ -137,11 +158,11 @@ std::vector<Layer> LlamaFamilyLayers(const v1::Model& config, const std::shared_
   embedding->SetPath("model.embed_tokens");
   layers.push_back({Layer::Kind::kEmbedding, -1, std::move(embedding)});
   for (int64_t i = 0; i < config.num_hidden_layers(); ++i) {
-    auto block = std::make_unique<Block>(config, context);
+    auto block = std::make_unique<Block>(config, i, context);
     block->SetPath("model.layers." + std::to_string(i));
     layers.push_back({Layer::Kind::kBlock, i, std::move(block)});
   }
-  auto head = std::make_unique<OutputHead>(Norm(config, dim), std::move(lm_head));
+  auto head = std::make_unique<OutputHead>(Norm(config, dim), std::move(lm_head), config.final_logit_softcapping());
   head->SetPath("head");
   head->Find("norm")->SetPath("model.norm");
   head->Find("lm_head")->SetPath("lm_head");

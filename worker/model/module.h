@@ -136,7 +136,8 @@ struct StepContext {
 
   // Tables created once by LanguageModel::CreateBuffers, in the compute dtype; undefined if a model has none.
   at::Tensor rope_cos, rope_sin;  // [max seq, head_dim], see llama_family.h
-  at::Tensor causal_mask;         // [max seq, max seq]: 0 where a query may attend, else -inf
+  // [max seq, max seq], of attention that materializes scores: 0 where a query may attend, else -inf; the other one has a window.
+  at::Tensor causal_mask, window_mask;
 
   // The positions of the `tokens` tokens of each sequence in a layer: this rank's part of its runs, or those from first_position
   // on.

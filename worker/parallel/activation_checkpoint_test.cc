@@ -352,13 +352,17 @@ TEST(KeptOutputs, WhatMayBeKeptMakesNewOutputs) {
 
 // What a recipe may name are the modules that a block has.
 TEST(KeptOutputs, ModulesOfABlockAreThoseOfTheModel) {
-  v1::Model gpt2 = testing::SmallLlama(), sides, qwen3 = testing::SmallLlama();
+  v1::Model gpt2 = testing::SmallLlama(), sides, qwen3 = testing::SmallLlama(), gemma2 = testing::SmallLlama();
   gpt2.set_architecture(v1::GPT2);
   sides = gpt2;
   sides.set_parallel_block(true);
   qwen3.set_architecture(v1::QWEN3);
   qwen3.set_qk_norm(true);
-  for (const v1::Model& config : {testing::SmallLlama(), gpt2, sides, qwen3}) {
+  gemma2.set_architecture(v1::GEMMA2);
+  gemma2.set_sliding_window(4);
+  gemma2.set_attn_logit_softcapping(50);
+  gemma2.set_final_logit_softcapping(30);
+  for (const v1::Model& config : {testing::SmallLlama(), gpt2, sides, qwen3, gemma2}) {
     const auto model = model::BuildModel(config);
     ASSERT_TRUE(model.ok()) << model.status();
     const model::Module& block = *(*model)->layers()[1].module;

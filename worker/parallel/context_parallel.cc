@@ -186,13 +186,13 @@ void ApplyContextParallel(model::LanguageModel* model, const ResolvedRecipe& res
   context.runs = TokensOfRank(resolved, runtime.rank());
   const bool rotates = resolved.recipe().parallelism().context_parallel_rotate_method() != v1::ROTATE_BY_ALL_GATHER;
   const ContextPlace place = PlaceInContext(runtime, static_cast<int64_t>(context.runs.size()), rotates);
-  const bool drops_probabilities = model->config().attn_pdrop() > 0;
+  const bool caps = model->config().attn_logit_softcapping() > 0, drops = model->config().attn_pdrop() > 0;
   for (model::SelfAttention* attention : model->Attentions()) {
-    attention->ReplaceCore([place, drops_probabilities, &context, core = attention->core()](const Tensor& q, const Tensor& k,
-                                                                                            const Tensor& v) {
-      if (!drops_probabilities || !context.training) return ContextAttention(q, k, v, place);
-      return core(q, GatherContext(k, place), GatherContext(v, place));  // its mask has this rank's rows
-    });
+    attention->ReplaceCore(
+        [place, caps, drops, &context, core = attention->core()](const Tensor& q, const Tensor& k, const Tensor& v) {
+          if (!caps && !(drops && context.training)) return ContextAttention(q, k, v, place);
+          return core(q, GatherContext(k, place), GatherContext(v, place));  // its mask has this rank's rows
+        });
   }
 }
 

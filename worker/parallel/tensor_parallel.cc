@@ -192,7 +192,7 @@ const Plan* PlanOf(const v1::Model& config) {
                         {"mlp.gate_proj", kColumnWise},
                         {"mlp.up_proj", kColumnWise},
                         {"mlp.down_proj", kRowWise}},
-      .block_norms = {"input_layernorm", "post_attention_layernorm"},
+      .block_norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"},
       .head_norms = {"self_attn.q_norm", "self_attn.k_norm"},
       .block_regions = {"self_attn", "mlp"},
       .head_norm = "norm",
@@ -234,7 +234,8 @@ const Plan* PlanOf(const v1::Model& config) {
     case v1::MISTRAL:
     case v1::QWEN2:
     case v1::QWEN3:
-    case v1::GEMMA: return kLlamaFamily;
+    case v1::GEMMA:
+    case v1::GEMMA2: return kLlamaFamily;
     case v1::GPT2: return config.parallel_block() ? kGpt2Parallel : kGpt2;
     default: return nullptr;
   }

@@ -140,6 +140,12 @@ v1::Model Config(const Case& c) {
   config.set_architecture(c.architecture);
   config.set_qk_norm(c.architecture == v1::QWEN3);
   config.set_parallel_block(c.parallel_block);
+  if (c.architecture == v1::GEMMA2) {
+    config.set_sliding_window(3);
+    config.set_sliding_window_alternates(true);
+    config.set_attn_logit_softcapping(2);
+    config.set_final_logit_softcapping(3);
+  }
   return config;
 }
 
@@ -234,6 +240,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, TensorParallel,
                                                 .schedule = v1::INTERLEAVED_ZERO_BUBBLE},
                                            Case{.name = "qwen3", .batch = 2, .architecture = v1::QWEN3},
                                            Case{.name = "whole_qwen3", .splits_tokens = false, .architecture = v1::QWEN3},
+                                           Case{.name = "gemma2", .batch = 2, .architecture = v1::GEMMA2},
+                                           Case{.name = "gemma2_gathered", .gather_logits = true, .architecture = v1::GEMMA2},
+                                           Case{.name = "whole_gemma2", .splits_tokens = false, .architecture = v1::GEMMA2},
                                            Case{.name = "gpt", .batch = 2, .architecture = v1::GPT2},
                                            Case{.name = "whole_gpt", .splits_tokens = false, .architecture = v1::GPT2},
                                            Case{.name = "sides", .batch = 2, .architecture = v1::GPT2, .parallel_block = true},

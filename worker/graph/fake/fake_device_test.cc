@@ -212,6 +212,13 @@ std::vector<Probe> ViewProbes() {
 // Optimizers, lists of tensors, and operators that no model here has.
 std::vector<Probe> OtherProbes() {
   return {
+      {"roll",
+       {{2, 3, 4, 5}},
+       [](List& x) {
+         const Tensor channels_last = x[0].transpose(1, 3).contiguous().transpose(1, 3), turned = x[0].transpose(1, 2);
+         return at::roll(x[0], {2}, {3}).sum() + at::roll(channels_last, {-2}, {3}).sum() + at::roll(turned, {1}, {3}).sum() +
+                at::roll(x[0], {1, 2}, {1, 3}).sum() + at::roll(channels_last, {0}, {1}).sum() + at::roll(x[0], {7}).sum();
+       }},
       {"product", {{4, 6}}, [](List& x) { return at::prod(x[0]) + at::prod(x[0].to(at::kInt)); }, false},
       {"foreach",
        {{4}, {3}},

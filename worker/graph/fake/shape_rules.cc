@@ -3,6 +3,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/result_type.h>
@@ -110,8 +111,16 @@ Tensor& WhereOut(const Tensor& condition, const Tensor& a, const Tensor& b, Tens
 }
 
 Tensor Flip(const Tensor& input, IntArrayRef) { return at::empty_like(input); }
-// The CPU kernel concatenates.
-Tensor Roll(const Tensor& input, IntArrayRef, IntArrayRef) { return at::empty(input.sizes(), input.options()); }
+// The CPU kernel concatenates, which keeps an order of dimensions that it takes for channels last.
+Tensor Roll(const Tensor& input, IntArrayRef shifts, IntArrayRef dims) {
+  if (dims.empty() || input.numel() == 0) return at::empty(input.sizes(), input.options());
+  Tensor rolled = input;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const int64_t size = input.size(dims[i]), start = ((size - shifts[i]) % size + size) % size;
+    rolled = at::cat({rolled.narrow(dims[i], start, size - start), rolled.narrow(dims[i], 0, start)}, dims[i]);
+  }
+  return rolled;
+}
 
 // Reductions.
 

@@ -53,6 +53,10 @@ MODELS = {
                                                  "max_window_layers": 0}), 13, "5GB"),
     "gemma": (transformers.GemmaConfig(**{**SMALL, "head_dim": 12, "num_key_value_heads": 1, "tie_word_embeddings": True}), 13,
               "5GB"),
+    # Caps that scores and logits come near.
+    "gemma2": (transformers.Gemma2Config(**{
+        **SMALL, "head_dim": 12, "tie_word_embeddings": True, "num_hidden_layers": 3, "sliding_window": 5,
+        "query_pre_attn_scalar": 20, "attn_logit_softcapping": 0.5, "final_logit_softcapping": 2.0}), 13, "5GB"),
     "gpt2": (transformers.GPT2Config(**GPT2), 13, "5GB"),
     "gpt2-untied": (transformers.GPT2Config(**{
         **GPT2, "n_positions": 13, "n_inner": 40, "tie_word_embeddings": False, "activation_function": "gelu_pytorch_tanh",
@@ -73,7 +77,9 @@ def randomize(model):
 
 
 def logits_of(folder, tokens):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    config = transformers.AutoConfig.from_pretrained(folder)
+    attention = "eager" if hasattr(config, "attn_logit_softcapping") else None  # the only one that caps
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation=attention).eval()
     with torch.no_grad():
         return model(tokens).logits
 
