@@ -219,8 +219,8 @@ TEST(FirstViolation, CpGathersKeys) {
               "cannot go with the model's dropout of attention's probabilities, attn_pdrop = 0.25, for which all keys of a query "
               "must be there: use \"allgather\"");
     EXPECT_EQ(BrokenRule(recipe, capping, 2)->remedy,
-              "cannot go with the model's capped scores, attn_logit_softcapping = 50, for which all keys of a query must be there: "
-              "use \"allgather\"");
+              "cannot go with the model's capped scores, attn_logit_softcapping = 50, for which all keys of a query must be "
+              "there: use \"allgather\"");
     recipe.mutable_parallelism()->set_context_parallel_degree(1);
     EXPECT_EQ(Verdict(recipe, dropping, 2), "legal") << "nothing is passed on";
   }

@@ -159,8 +159,8 @@ v1::Recipe Recipe(bool gather_logits, bool gather_again = false, bool splits_tok
 
 double Distance(const Tensor& a, const Tensor& b) { return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>(); }
 
-// In fp32, near the truth. In bf16, no further from it than a few times what one process is in bf16. `rounding`: of sums whose true
-// value is 0, as the gradient of a bias of keys, which adds the same to all scores of a query.
+// In fp32, near the truth. In bf16, no further from it than a few times what one process is in bf16. `rounding`: of sums whose
+// true value is 0, as the gradient of a bias of keys, which adds the same to all scores of a query.
 void ExpectClose(const Tensor& value, const Tensor& same_type, const Tensor& truth, double rounding, const std::string& what) {
   ASSERT_EQ(value.sizes(), truth.sizes()) << what;
   EXPECT_LE(Distance(value, truth), rounding + 1e-5 * truth.norm().item<double>() + 3 * Distance(same_type, truth)) << what;
