@@ -64,8 +64,8 @@ class Explainer {
         by_memory_(facts.request->objective() == v1::MEMORY) {}
 
   std::string Text() {
-    const std::string choices = Choices(), memory = MoreMemory(), headroom = Headroom(), next = Next();
-    return absl::StrCat(Winner(), Links(), Buckets(), headroom, next, choices, memory, NearTies());
+    const std::string choices = Choices(), memory = MoreMemory(), headroom = Headroom(), next = Next(), policies = Policies();
+    return absl::StrCat(Winner(), policies, Links(), Buckets(), headroom, next, choices, memory, NearTies());
   }
 
  private:
@@ -121,6 +121,28 @@ class Explainer {
     add("by block", of_winner->by_block);
     add("of each parameter alone", of_winner->alone);
     return absl::StrCat("\n- FSDP's collectives: ", absl::StrJoin(texts, "; "), ".");
+  }
+
+  // What the policies that were asked for bought.
+  std::string Policies() {
+    if (winner_.gain != nullptr) return GainText(*winner_.gain);
+    if (!facts_.policies) return "";
+    if (*facts_.policies == 0) return "\n- No policy was made: memory holds back no layout that would be faster.";
+    const auto best =
+        std::find_if(facts_.ranked.begin(), facts_.ranked.end(), [](const auto& one) { return one.gain != nullptr; });
+    const std::string made = absl::StrCat("\n- Policies were made for ", *facts_.policies,
+                                          *facts_.policies == 1 ? " layout" : " layouts", " that memory holds back");
+    if (best == facts_.ranked.end()) return absl::StrCat(made, "; none keeps more than a recipe without one.");
+    const size_t i = best - facts_.ranked.begin();
+    return absl::StrCat(made, "; of these the first is ", told_.count(i) > 0 ? absl::StrCat("rank ", i + 1, ".") : Loses(i));
+  }
+
+  std::string GainText(const PolicyGain& gain) const {
+    return absl::StrCat(
+        "\n- Its policy (activation_checkpoint.selective_ac_policy) saves ", Share(gain.saved_share, 1),
+        " of the recomputation of full checkpointing: ", SecondsText(gain.seconds), " a step are left of ",
+        SecondsText(gain.full_seconds), ". With everything recomputed its fullest device would need ",
+        BytesText(gain.full_peak_bytes), ", with nothing recomputed ", BytesText(gain.none_peak_bytes), ".");
   }
 
   static std::string Key(const v1::Recipe& recipe) { return recipe.SerializeAsString(); }
@@ -313,6 +335,7 @@ std::string CheckpointingText(const v1::ActivationCheckpoint& section) {
       if (section.selective_ac_option() == "op") return "checkpointing but for every second product";
       if (section.selective_ac_option() == "policy") return "checkpointing by a policy";
       return absl::StrCat("checkpointing of every ", section.selective_ac_option(), ". block");
+    case v1::AC_AUTO: return "a policy of checkpointing";
     default: return "no checkpointing";
   }
 }

@@ -15,6 +15,7 @@
 namespace legoai::planner {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::MakePipeline;
 using testing::MakeRecipe;
@@ -30,6 +31,35 @@ int Count(const std::string& text, const std::string& part) {
   int count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
+}
+
+TEST(Explain, SaysWhatPoliciesBought) {
+  v1::Recipe kept = MakeRecipe(1, v1::AC_SELECTIVE);
+  kept.mutable_activation_checkpoint()->set_selective_ac_option("policy");
+  const PolicyGain gain = {.seconds = 0.1,
+                           .full_seconds = 0.4,
+                           .saved_share = 0.75,
+                           .none_peak_bytes = int64_t{95} << 30,
+                           .full_peak_bytes = int64_t{30} << 30};
+  Story first;
+  first.Ranked(kept, {.compute = 2}).Ranked(MakeRecipe(1, v1::AC_FULL), {.compute = 2.4});
+  first.facts().policies = 1;
+  first.facts().ranked[0].gain = &gain;
+  EXPECT_THAT(Text(first), HasSubstr("\n- Its policy (activation_checkpoint.selective_ac_policy) saves 75 % of the recomputation "
+                                     "of full checkpointing: 100 ms a step are left of 400 ms. With everything recomputed its "
+                                     "fullest device would need 30.0 GiB, with nothing recomputed 95.0 GiB."));
+  Story second;
+  second.Ranked(MakeRecipe(2, v1::AC_NONE), {.compute = 2}).Ranked(kept, {.compute = 2.4});
+  second.facts().policies = 3;
+  second.facts().ranked[1].gain = &gain;
+  EXPECT_THAT(Text(second),
+              HasSubstr("\n- Policies were made for 3 layouts that memory holds back; of these the first is rank 2"));
+  second.facts().ranked[1].gain = nullptr;
+  EXPECT_THAT(Text(second), HasSubstr("; none keeps more than a recipe without one."));
+  second.facts().policies = 0;
+  EXPECT_THAT(Text(second), HasSubstr("\n- No policy was made: memory holds back no layout that would be faster."));
+  second.facts().policies.reset();
+  EXPECT_THAT(Text(second), AllOf(Not(HasSubstr("Policies")), Not(HasSubstr("No policy"))));
 }
 
 TEST(Summarize, SaysWhatARecipeDecides) {

@@ -5,20 +5,21 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
 #include "core/model/model_facts.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
+#include "planner/auto_sac.h"
 #include "planner/explain.h"
 #include "planner/legal.h"
+#include "planner/open_choices.h"
 #include "planner/plan_facts.h"
 #include "planner/ranking.h"
 #include "planner/schedule.h"
@@ -39,6 +40,8 @@ struct Outcomes {
   std::vector<Bucketed> bucketed;
   std::map<size_t, v1::Estimate> simulated;
   std::map<size_t, std::string> failed;  // with the reason
+  std::map<size_t, PolicyGain> gains;    // of those of `simulated` that have a policy of this plan
+  std::optional<int64_t> policies;       // layouts that policies were made for; nothing where none were asked for
   int64_t planned = 0;                   // simulations that were to be, those that were done included
   bool stopped_early = false;            // the budget of seconds came before `planned`
 };
@@ -119,7 +122,12 @@ class ResultMaker {
     facts_.space = &space_;
     facts_.planned = outcomes_.planned;
     facts_.stopped_early = outcomes_.stopped_early;
-    const auto simulated = [&](size_t i) { return SimulatedRecipe{&outcomes_.simulated.at(i), &space_.survivors[i]}; };
+    facts_.policies = outcomes_.policies;
+    const auto simulated = [&](size_t i) {
+      const auto gain = outcomes_.gains.find(i);
+      return SimulatedRecipe{&outcomes_.simulated.at(i), &space_.survivors[i],
+                             gain == outcomes_.gains.end() ? nullptr : &gain->second};
+    };
     for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) facts_.ranked.push_back(simulated(i));
     const auto find = [&](size_t i) -> const v1::Estimate* {
       const auto found = outcomes_.simulated.find(i);
@@ -207,15 +215,6 @@ constexpr int64_t kLayersAhead = 2;
 // What must be exposed for it to be worth a try, as a share of the step.
 constexpr double kWorthHiding = 0.01;
 
-// Whether the depth is the planner's to choose: no constraint names it, and the base has none but the default.
-bool ChoosesDepth(const v1::PlanRequest& request) {
-  const v1::Parallelism& base = request.base().parallelism();
-  const bool named = std::any_of(request.constraints().begin(), request.constraints().end(), [](const std::string& constraint) {
-    return absl::StartsWith(constraint, "parallelism.fsdp_prefetch_depth");
-  });
-  return !named && (!base.has_fsdp_prefetch_depth() || base.fsdp_prefetch_depth() == 1) && request.objective() != v1::MEMORY;
-}
-
 // Whether parameters are gathered in a step.
 bool GathersShards(const v1::Recipe& recipe) {
   const v1::Parallelism& p = recipe.parallelism();
@@ -232,34 +231,14 @@ bool MayGatherFurther(const v1::Estimate& estimate) {
 
 // Of the best recipes that shard parameters, so many are simulated with their collectives in planned buckets.
 constexpr size_t kBucketed = 4;
-constexpr char kBucketing[] = "compile.fsdp_bucketing";
 
-// The request with the buckets that it leaves to the plan taken out of it: candidates are by block.
-struct BucketWish {
-  bool asked = false, reorder = true;
-};
-absl::StatusOr<BucketWish> TakeBucketWish(v1::PlanRequest* request) {
-  v1::Recipe base = request->base();
-  parallel::FillDefaults(&base);
-  for (const std::string& constraint : request->constraints()) {
-    const std::pair<std::string, std::string> parts = absl::StrSplit(constraint, absl::MaxSplits('=', 1));
-    // What is wrong with one is said where candidates are made.
-    if (absl::StartsWith(parts.first, "compile.")) (void)ApplyOverride(&base, parts.first, parts.second);
-  }
-  if (base.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN) return BucketWish();
-  if (!base.compile().enable())
-    return FieldError(kBucketing, "auto", "needs compile.enable = true: a pass joins the collectives");
-  auto* const constraints = request->mutable_constraints();
-  constraints->erase(std::remove_if(constraints->begin(), constraints->end(),
-                                    [](const std::string& constraint) {
-                                      return absl::StartsWith(constraint, absl::StrCat(kBucketing, "=")) ||
-                                             absl::StartsWith(constraint, "compile.fsdp_reorder=");
-                                    }),
-                     constraints->end());
-  v1::CompileSection* const compile = request->mutable_base()->mutable_compile();
-  compile->set_fsdp_bucketing(v1::BUCKET_BY_BLOCK);
-  compile->set_fsdp_reorder(true);
-  return BucketWish{true, base.compile().fsdp_reorder()};
+// Policies are made for so many layouts: each takes up to a dozen simulations.
+constexpr size_t kPolicies = 4;
+
+// What tells layouts apart from their checkpointing.
+std::string LayoutKey(v1::Recipe recipe) {
+  recipe.clear_activation_checkpoint();
+  return recipe.SerializeAsString();
 }
 
 // Between two looks at `cancel` and at the clock.
@@ -271,11 +250,11 @@ absl::Duration SteadyNow() { return absl::FromChrono(std::chrono::steady_clock::
 // One planning run: captures what the schedule says, round by round.
 class Run {
  public:
-  Run(const v1::PlanRequest& request, const BucketWish& buckets, Estimator& estimator,
+  Run(const v1::PlanRequest& request, const OpenChoices& open, Estimator& estimator,
       const std::function<void(const PlanProgress&)>& progress, const std::function<bool()>& cancel,
       const std::function<absl::Duration()>& steady)
       : request_(request),
-        buckets_(buckets),
+        open_(open),
         estimator_(estimator),
         progress_(progress),
         cancel_(cancel),
@@ -360,14 +339,15 @@ class Run {
       ASSIGN_OR_RETURN(const auto complete, CaptureRound(round));
       if (!complete) return absl::OkStatus();
     }
-    if (ChoosesDepth(request_)) {
+    if (open_.depth) {
       ASSIGN_OR_RETURN(const auto complete, GatherFurther());
       if (!complete) return absl::OkStatus();
     }
-    return buckets_.asked ? PlanBuckets() : absl::OkStatus();
+    if (open_.policies) RETURN_IF_ERROR(MakePolicies());
+    return open_.buckets ? PlanBuckets() : absl::OkStatus();
   }
 
-  // The best, with gathers further ahead: recipes that the space gets besides.
+  // The best, with gathers further ahead: recipes that the space gets besides. False: the time is over.
   absl::StatusOr<bool> GatherFurther() {
     std::vector<size_t> round;
     for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) {
@@ -402,12 +382,15 @@ class Run {
       if (!GathersShards(planned.recipe)) continue;
       v1::CompileSection* const compile = planned.recipe.mutable_compile();
       compile->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);
-      compile->set_fsdp_reorder(buckets_.reorder);
+      compile->set_fsdp_reorder(open_.reorders);
       if (!IsLegal(planned.recipe)) continue;
       Survivor alone = planned;
       alone.recipe.mutable_compile()->set_fsdp_bucketing(v1::BUCKET_NOTHING);
       const Outcomes::Bucketed one{i, AddSurvivor(std::move(planned)), AddSurvivor(std::move(alone))};
       outcomes_.bucketed.push_back(one);
+      if (const auto gain = outcomes_.gains.find(i); gain != outcomes_.gains.end()) {
+        outcomes_.gains[one.planned] = outcomes_.gains[one.alone] = gain->second;
+      }
       round.insert(round.end(), {one.planned, one.alone});
     }
     return CaptureMore(round).status();
@@ -418,7 +401,100 @@ class Run {
     return parallel::ResolvedRecipe::Create(recipe, request_.model(), world).ok();
   }
 
-  int64_t Planned() const { return schedule_->total() + further_; }
+  // Recipes of the most promising layouts that keep what the budget allows: the space gets them besides.
+  absl::Status MakePolicies() {
+    const std::vector<size_t> layouts = LayoutsHeldBack();
+    outcomes_.policies = static_cast<int64_t>(layouts.size());
+    for (const size_t layout : layouts) {
+      if (!MayStart()) return absl::OkStatus();
+      v1::SimRequest sim = MakeRequest(layout);
+      sim.clear_unfit_time_below_seconds();
+      const SacOptions options = {.budget_bytes = UsableBytes(request_.cluster()), .cancel = [this] { return Ends(); }};
+      const absl::StatusOr<SacResult> found = AutoSac(sim, options, estimator_);
+      if (absl::IsCancelled(found.status())) {
+        return cancel_ && cancel_() ? absl::CancelledError("planning was cancelled") : absl::OkStatus();
+      }
+      ++finished_;
+      KeepPolicy(layout, found);
+      Report();
+    }
+    return absl::OkStatus();
+  }
+
+  // Polled while a policy is made. True: planning was cancelled, or its time is over.
+  bool Ends() {
+    if (Elapsed() - reported_seconds_ >= kReportSeconds) Report();
+    return (cancel_ && cancel_()) || MayWait() == absl::ZeroDuration();
+  }
+
+  // One recipe of each layout that memory makes recompute, or keeps from fitting, and that would be the fastest without: those
+  // that fit with more recomputation first.
+  std::vector<size_t> LayoutsHeldBack() const {
+    std::vector<size_t> order = FittingOrder(outcomes_.simulated, request_.objective()), unfit;
+    if (order.empty()) return {};  // then full checkpointing fits in none
+    const double fastest = outcomes_.simulated.at(order[0]).step_time_seconds();
+    for (const auto& [i, estimate] : outcomes_.simulated) {
+      if (!estimate.fits() && estimate.step_time_seconds() > 0) unfit.push_back(i);
+    }
+    std::stable_sort(unfit.begin(), unfit.end(), [&](size_t a, size_t b) {
+      return outcomes_.simulated.at(a).step_time_seconds() < outcomes_.simulated.at(b).step_time_seconds();
+    });
+    order.insert(order.end(), unfit.begin(), unfit.end());
+    std::set<std::string> seen;
+    std::vector<size_t> layouts;
+    for (const size_t i : order) {
+      if (layouts.size() == kPolicies) break;
+      const bool fresh = seen.insert(LayoutKey(space_.survivors[i].recipe)).second;
+      const bool is_free =
+          outcomes_.simulated.at(i).fits() && space_.survivors[i].recipe.activation_checkpoint().mode() == v1::AC_NONE;
+      if (fresh && !is_free && WithoutRecomputation(i) < fastest) layouts.push_back(i);
+    }
+    return layouts;
+  }
+
+  // A simulated recipe's step time with nothing recomputed: the closed forms say how much of it that is.
+  double WithoutRecomputation(size_t i) const {
+    const Survivor& survivor = space_.survivors[i];
+    v1::Recipe none = survivor.recipe;
+    none.mutable_activation_checkpoint()->set_mode(v1::AC_NONE);
+    const double seconds = outcomes_.simulated.at(i).step_time_seconds();
+    const auto roofline = EstimateTime(request_, none);
+    return roofline.ok() ? seconds * roofline->step_seconds / survivor.roofline.step_seconds : seconds;
+  }
+
+  // A layout in which not even full checkpointing fits gets no policy.
+  void KeepPolicy(size_t layout, const absl::StatusOr<SacResult>& found) {
+    const bool none_fits = absl::IsResourceExhausted(found.status()) && GetFieldViolation(found.status());
+    if (none_fits) return;
+    Survivor with = space_.survivors[layout];
+    v1::ActivationCheckpoint* const section = with.recipe.mutable_activation_checkpoint();
+    *section = parallel::DefaultRecipe().activation_checkpoint();
+    section->set_mode(v1::AC_AUTO);
+    if (found.ok()) section->MergeFrom(found->section);
+    if (auto roofline = EstimateTime(request_, with.recipe); roofline.ok()) with.roofline = *std::move(roofline);
+    const size_t index = IndexOf(std::move(with));
+    if (!found.ok()) {
+      outcomes_.failed[index] = absl::StrCat("no policy could be made for it: ", found.status().message());
+      return;
+    }
+    any_fits_ = any_fits_ || found->chosen.fits();
+    outcomes_.failed.erase(index);
+    outcomes_.simulated.emplace(index, found->chosen);
+    if (found->section.mode() == v1::AC_SELECTIVE) outcomes_.gains[index] = GainOf(*found);
+  }
+
+  // Of a recipe among the survivors, which get it if they lack it.
+  size_t IndexOf(Survivor one) {
+    const std::string text = one.recipe.SerializeAsString();
+    const auto same = std::find_if(space_.survivors.begin(), space_.survivors.end(),
+                                   [&](const Survivor& other) { return other.recipe.SerializeAsString() == text; });
+    if (same != space_.survivors.end()) return static_cast<size_t>(same - space_.survivors.begin());
+    space_.survivors.push_back(std::move(one));
+    ++space_.size;
+    return space_.survivors.size() - 1;
+  }
+
+  int64_t Planned() const { return schedule_->total() + further_ + outcomes_.policies.value_or(0); }
 
   // More memory is only worth a word where it gives a shorter step than the winner's, which is no longer than the fastest one's
   // so far, up to a near tie, within which nothing is said. By MEMORY the winner may be slow.
@@ -463,7 +539,7 @@ class Run {
   }
 
   const v1::PlanRequest& request_;
-  const BucketWish buckets_;
+  const OpenChoices open_;
   Estimator& estimator_;
   const std::function<void(const PlanProgress&)>& progress_;
   const std::function<bool()>& cancel_;
@@ -510,12 +586,12 @@ absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request, Estimator& e
                                     const std::function<void(const PlanProgress&)>& progress, const std::function<bool()>& cancel,
                                     const std::function<absl::Duration()>& steady) {
   RETURN_IF_ERROR(CheckRequest(request));
-  // Room that is asked for is a reserve like the device's own: bounds, simulations and ranking leave it free alike.
   v1::PlanRequest roomy = request;
+  ASSIGN_OR_RETURN(const OpenChoices open, TakeOpenChoices(&roomy));
+  // Room that is asked for is a reserve like the device's own: bounds, simulations and ranking leave it free alike.
   v1::Device* const device = roomy.mutable_cluster()->mutable_device();
-  device->set_reserve_bytes(device->reserve_bytes() + request.min_headroom_bytes());
-  ASSIGN_OR_RETURN(const auto buckets, TakeBucketWish(&roomy));
-  return Run(roomy, buckets, estimator, progress, cancel, steady).Execute();
+  device->set_reserve_bytes(device->reserve_bytes() + roomy.min_headroom_bytes());
+  return Run(roomy, open, estimator, progress, cancel, steady).Execute();
 }
 
 }  // namespace legoai::planner

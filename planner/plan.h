@@ -12,6 +12,10 @@
 // more, in planned buckets and with collectives of each parameter. What wins has compile.fsdp_buckets or needs none: no plan says
 // "auto".
 //
+// With activation_checkpoint.mode = "auto", in the base or as a constraint, the layouts that would be fastest without
+// recomputation and that memory holds back get a policy each (auto_sac.h), which fills memory_budget_gib or, if that is 0, what a
+// device has for tensors. These are recipes of the space too. Recipes above the budget do not fit.
+//
 // The request alone determines which and how many candidates are simulated (schedule.h): the plan is the same on any machine
 // under any load. The budget of seconds only ends planning early, and the explanation then says so. It does not apply before a
 // recipe is known to fit, so that a busy machine makes a plan worse but not empty.

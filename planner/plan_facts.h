@@ -15,9 +15,17 @@
 
 namespace legoai::planner {
 
+// What a policy of activation checkpointing (auto_sac.h) gained.
+struct PolicyGain {
+  double seconds = 0, full_seconds = 0;  // of recomputation in a step: the policy's, and full checkpointing's
+  double saved_share = 0;                // of full_seconds
+  int64_t none_peak_bytes = 0, full_peak_bytes = 0;  // of the fullest device with nothing and with everything recomputed
+};
+
 struct SimulatedRecipe {
   const v1::Estimate* estimate = nullptr;
   const Survivor* survivor = nullptr;  // the same recipe in closed form
+  const PolicyGain* gain = nullptr;    // of a recipe with a policy that the plan made
 };
 
 // One recipe with FSDP's collectives in planned buckets, by block and of each parameter alone. Null: that failed, or was not
@@ -35,6 +43,7 @@ struct PlanFacts {
   int64_t planned = 0;                         // planned simulations, including completed ones
   bool stopped_early = false;                  // the budget of seconds ended before `planned`
   std::vector<BucketedRecipe> bucketed;        // of the best, where fsdp_bucketing is left to the plan
+  std::optional<int64_t> policies = {};        // made for so many layouts; nothing if no plan with policies was asked for
   std::optional<LargerCluster> larger;         // set if nothing fits
 };
 

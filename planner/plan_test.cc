@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
@@ -76,6 +77,63 @@ TEST(PlanTest, TheBestSoFarBecomeTheRanking) {
       EXPECT_EQ(last[i].SerializeAsString(), ranked.SerializeAsString()) << "rank " << i + 1;
     }
   }
+}
+
+v1::PlanRequest AutoRequest(double budget_gib) {
+  v1::PlanRequest request = Request();
+  request.mutable_base()->mutable_activation_checkpoint()->set_mode(v1::AC_AUTO);
+  request.mutable_base()->mutable_activation_checkpoint()->set_memory_budget_gib(budget_gib);
+  return request;
+}
+
+// Remembers what devices had for tensors.
+class BudgetEstimator : public ArithmeticEstimator {
+ public:
+  absl::Status Start(const v1::SimRequest& request) override {
+    usable.insert(UsableBytes(request.cluster()));
+    modes.insert(request.recipe().activation_checkpoint().mode());
+    return ArithmeticEstimator::Start(request);
+  }
+  std::set<int64_t> usable;
+  std::set<v1::ActivationCheckpointMode> modes;
+};
+
+TEST(PlanWithPolicies, TheBudgetIsAllThatDevicesHaveForTensors) {
+  const int64_t whole = UsableBytes(Request().cluster());
+  for (const double gib : {0.0, 20.5, 1000.0}) {
+    const int64_t budget = gib == 20.5 ? (int64_t{41} << 29) : whole;
+    v1::PlanRequest in_base = AutoRequest(gib), constrained = Request();
+    constrained.add_constraints("activation_checkpoint.mode=auto");
+    constrained.add_constraints(absl::StrCat("activation_checkpoint.memory_budget_gib=", gib));
+    std::vector<v1::PlanResult> results;
+    for (const v1::PlanRequest& request : {in_base, constrained}) {
+      BudgetEstimator estimator;
+      ASSERT_OK_AND_ASSIGN(results.emplace_back(), Plan(request, estimator));
+      EXPECT_EQ(estimator.usable, std::set<int64_t>{budget}) << gib;
+      EXPECT_EQ(estimator.modes.count(v1::AC_AUTO), 0u);
+      EXPECT_GT(estimator.modes.size(), 1u) << "recipes of every checkpointing";
+      const v1::PlanResult& result = results.back();
+      EXPECT_EQ(result.space(),
+                Pruned(result) + result.bounded_out() + result.captured() + result.failed() + result.not_reached());
+      for (const auto& ranked : result.ranked()) EXPECT_EQ(ranked.recipe().activation_checkpoint().memory_budget_gib(), 0);
+    }
+    EXPECT_EQ(results[0].explanation(), results[1].explanation());
+  }
+}
+
+TEST(PlanWithPolicies, OtherConstraintsOfCheckpointingWinOverABaseOrAreRefused) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = AutoRequest(20);
+  request.add_constraints("activation_checkpoint.mode=none");
+  ASSERT_OK_AND_ASSIGN(const auto result, Plan(request, estimator));
+  for (const auto& ranked : result.ranked()) EXPECT_EQ(ranked.recipe().activation_checkpoint().mode(), v1::AC_NONE);
+  request = AutoRequest(20);
+  request.add_constraints("activation_checkpoint.selective_ac_option=op");
+  EXPECT_EQ(GetFieldViolation(Plan(request, estimator).status())->field(), "activation_checkpoint.selective_ac_option");
+  request = AutoRequest(20);
+  request.set_objective(v1::MEMORY);
+  EXPECT_EQ(GetFieldViolation(Plan(request, estimator).status())->field(), "objective");
+  EXPECT_EQ(GetFieldViolation(Plan(AutoRequest(-1), estimator).status())->field(), "activation_checkpoint.memory_budget_gib");
 }
 
 TEST(Plan, EveryCandidateEndsInOneCount) {

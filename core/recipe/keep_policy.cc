@@ -17,6 +17,7 @@ namespace {
 
 constexpr char kField[] = "activation_checkpoint.selective_ac_policy";
 constexpr int64_t kMostCounted = 1000;
+constexpr char kForm[] = "must be [BLOCKS:]MODULE OPERATOR WHICH, such as \"mlp.* aten::mm odd\" or \"8-15:mlp.* aten::mm all\"";
 
 absl::Status ReadWhich(const std::string& which, const std::string& rule, KeepRule* out) {
   if (which == "all") return absl::OkStatus();
@@ -30,10 +31,30 @@ absl::Status ReadWhich(const std::string& which, const std::string& rule, KeepRu
   return FieldError(kField, rule, absl::StrCat("must end with all, odd, even, or a number of 1 to ", kMostCounted));
 }
 
+// "8-15:mlp.*": takes the blocks off the module.
+absl::Status ReadBlocks(const std::string& rule, KeepRule* out) {
+  const size_t colon = out->module.find(':');
+  if (colon == std::string::npos) return absl::OkStatus();
+  const std::vector<std::string> ends = absl::StrSplit(out->module.substr(0, colon), '-');
+  const bool read = ends.size() <= 2 && absl::SimpleAtoi(ends.front(), &out->first_block) &&
+                    absl::SimpleAtoi(ends.back(), &out->last_block);
+  if (!read || out->first_block < 0 || out->last_block < out->first_block)
+    return FieldError(kField, rule, "must begin with a block of the model, counted from 0, or a range of them such as 8-15:");
+  out->module.erase(0, colon + 1);
+  return out->module.empty() ? FieldError(kField, rule, kForm) : absl::OkStatus();
+}
+
 absl::StatusOr<KeepRule> ParseRule(const std::string& text) {
   const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipWhitespace());
-  if (words.size() != 3) return FieldError(kField, text, "must be MODULE OPERATOR WHICH, such as \"mlp.* aten::mm odd\"");
-  KeepRule rule{.module = words[0], .operators = absl::StrSplit(words[1], '|')};
+  if (words.size() != 3) return FieldError(kField, text, kForm);
+  KeepRule rule;
+  rule.module = words[0];
+  RETURN_IF_ERROR(ReadBlocks(text, &rule));
+  if (words[1] == "*") {
+    if (rule.module == "*" && words[2] == "all") return rule;
+    return FieldError(kField, text, "keeps all operators, which only whole blocks can: write \"BLOCKS:* * all\"");
+  }
+  rule.operators = absl::StrSplit(words[1], '|');
   const auto& known = KeepableOperators();
   for (const std::string& op : rule.operators) {
     if (std::find(known.begin(), known.end(), op) == known.end())
@@ -68,6 +89,17 @@ std::vector<KeepRule> KeepRules(const v1::ActivationCheckpoint& section) {
   if (!KeepsOperators(section)) return {};
   return ParseKeepPolicy(section.selective_ac_option() == "op" ? kOpPolicy : section.selective_ac_policy())
       .value_or(std::vector<KeepRule>());
+}
+
+std::vector<KeepRule> KeepRulesOf(const v1::ActivationCheckpoint& section, int64_t block) {
+  std::vector<KeepRule> rules = KeepRules(section);
+  std::erase_if(rules, [block](const KeepRule& rule) { return !rule.IsOf(block); });
+  return rules;
+}
+
+bool KeepsWholeBlock(const v1::ActivationCheckpoint& section, int64_t block) {
+  const std::vector<KeepRule> rules = KeepRulesOf(section, block);
+  return std::any_of(rules.begin(), rules.end(), [](const KeepRule& rule) { return rule.operators.empty(); });
 }
 
 bool IsForcedAgain(const v1::ActivationCheckpoint& section, const std::string& module_of_block) {

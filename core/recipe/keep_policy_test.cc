@@ -52,10 +52,41 @@ TEST(KeepPolicy, SaysWhatIsWrongWithARule) {
   EXPECT_EQ(Refusal(kOpPolicy), "accepted");
   EXPECT_EQ(Refusal(" ; "), "|must have rules of the form MODULE OPERATOR WHICH, separated by semicolons");
   EXPECT_EQ(Refusal("* aten::mm all; mlp aten::mm"),
-            "mlp aten::mm|must be MODULE OPERATOR WHICH, such as \"mlp.* aten::mm odd\"");
+            "mlp aten::mm|must be [BLOCKS:]MODULE OPERATOR WHICH, such as \"mlp.* aten::mm odd\" or \"8-15:mlp.* aten::mm all\"");
   EXPECT_EQ(Refusal("* aten::mm 0"), "* aten::mm 0|must end with all, odd, even, or a number of 1 to 1000");
   EXPECT_EQ(Refusal("* aten::mm some"), "* aten::mm some|must end with all, odd, even, or a number of 1 to 1000");
   EXPECT_NE(Refusal("* aten::add_ all").find("aten::add_ cannot be kept: use one of aten::mm, aten::addmm"), std::string::npos);
+}
+
+v1::ActivationCheckpoint Policy(const std::string& text) {
+  v1::ActivationCheckpoint section;
+  section.set_mode(v1::AC_SELECTIVE);
+  section.set_selective_ac_option("policy");
+  section.set_selective_ac_policy(text);
+  return section;
+}
+
+TEST(KeepPolicy, RulesAreForRangesOfBlocks) {
+  const auto section = Policy("* lego::attention all; 2-3:mlp.* aten::mm all; 5:mlp.up_proj aten::mm 1; 6-7:* * all");
+  const std::vector<size_t> rules = {1, 1, 2, 2, 1, 2, 2, 2};
+  for (int64_t block = 0; block < 8; ++block) {
+    EXPECT_EQ(KeepRulesOf(section, block).size(), rules[block]) << block;
+    EXPECT_EQ(KeepsWholeBlock(section, block), block >= 6) << block;
+  }
+  EXPECT_EQ(KeepRulesOf(section, 2).back().module, "mlp.*");
+  EXPECT_FALSE(KeepsWholeBlock(Policy("* * all"), -1)) << "there is no such block";
+  EXPECT_TRUE(KeepsWholeBlock(Policy("* * all"), 0));
+}
+
+TEST(KeepPolicy, SaysWhatIsWrongWithBlocks) {
+  const std::string blocks = "must begin with a block of the model, counted from 0, or a range of them such as 8-15:";
+  for (const std::string rule : {"3-2:* aten::mm all", "a:* aten::mm all", "1-2-3:* aten::mm all", ":* aten::mm all",
+                                 "-1:* aten::mm all"}) {
+    EXPECT_EQ(Refusal(rule), rule + "|" + blocks);
+  }
+  EXPECT_NE(Refusal("3: aten::mm all").find("[BLOCKS:]MODULE"), std::string::npos);
+  EXPECT_NE(Refusal("mlp.* * all").find("only whole blocks can"), std::string::npos);
+  EXPECT_NE(Refusal("* * odd").find("only whole blocks can"), std::string::npos);
 }
 
 TEST(KeepPolicy, OnlySelectiveCheckpointingHasRules) {

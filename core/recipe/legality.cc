@@ -355,12 +355,27 @@ Broken KeepPolicyNamesModules(const Candidate& c) {
     return Violation{"", "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", name,
                      absl::StrCat("is a part of no module of a block: use one of", absl::StrJoin(modules, " "))};
   }
+  const int64_t blocks = c.model.num_hidden_layers();
   for (const KeepRule& rule : KeepRules(section)) {
+    if (rule.first_block >= blocks || (rule.last_block >= blocks && rule.last_block != INT64_MAX)) {
+      const std::string range = rule.first_block == rule.last_block ? absl::StrCat(rule.first_block)
+                                                                    : absl::StrCat(rule.first_block, "-", rule.last_block);
+      return Violation{"", "activation_checkpoint.selective_ac_policy", range,
+                       absl::StrCat("are no blocks of the model: it has 0 to ", blocks - 1)};
+    }
     if (std::any_of(modules.begin(), modules.end(), [&](const std::string& module) { return rule.Matches(module); })) continue;
     return Violation{"", "activation_checkpoint.selective_ac_policy", rule.module,
                      absl::StrCat("matches no module of a block: use *, or one of", absl::StrJoin(modules, " "))};
   }
   return {};
+}
+
+// What `auto` means for a layout takes simulations to say.
+Broken CheckpointingIsPlanned(const Candidate& c) {
+  if (c.recipe.activation_checkpoint().mode() != v1::AC_AUTO) return {};
+  return Violation{"", "activation_checkpoint.mode", "auto",
+                   "has to be planned first: `lego plan --recipe FILE --out PLANNED` writes a recipe with a policy in its place, "
+                   "and `lego sac` writes a policy for this layout"};
 }
 
 Broken TracedRanksExist(const Candidate& c) {
@@ -486,6 +501,7 @@ const std::vector<Rule>& Rules() {
       {"zero_stage_keeps_parameters", ZeroStageKeepsParameters},
       {"reshard_size_has_what_to_reshard", ReshardSizeHasWhatToReshard},
       {"reshard_size_parts_the_shard_group", ReshardSizePartsTheShardGroup},
+      {"checkpointing_is_planned", CheckpointingIsPlanned},
       {"keep_policy_names_modules", KeepPolicyNamesModules},
       {"microbatch_divides_local_batch", MicrobatchDividesLocalBatch},
       {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},

@@ -245,6 +245,13 @@ TEST(FirstViolation, SequenceWithinPositions) {
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal") << "rotary positions go on";
 }
 
+TEST(FirstViolation, CheckpointingIsPlanned) {
+  v1::Recipe recipe = Degrees(1, 1, 1, 1);
+  recipe.mutable_activation_checkpoint()->set_mode(v1::AC_AUTO);
+  recipe.mutable_activation_checkpoint()->set_memory_budget_gib(20);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "checkpointing_is_planned: activation_checkpoint.mode = auto");
+}
+
 TEST(FirstViolation, KeepPolicyNamesModules) {
   v1::Recipe recipe = Degrees(1, 1, 1, 1);
   auto* section = recipe.mutable_activation_checkpoint();
@@ -257,6 +264,11 @@ TEST(FirstViolation, KeepPolicyNamesModules) {
   section->set_selective_ac_policy("mlp.* aten::mm all; attention.* aten::mm odd");
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 1),
             "keep_policy_names_modules: activation_checkpoint.selective_ac_policy = attention.*");
+  section->set_selective_ac_policy("0-99:mlp.* aten::mm all");
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "keep_policy_names_modules: activation_checkpoint.selective_ac_policy = 0-99")
+      << "of a larger model";
+  section->set_selective_ac_policy("0:* * all");
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal");
   section->set_selective_ac_option("op");
   section->clear_selective_ac_policy();
   for (const char* name : {"q_proj", "mlp.up", "moe.router.gate"}) {

@@ -228,6 +228,20 @@ std::optional<int64_t> EveryKth(const v1::ActivationCheckpoint& section) {
   return absl::SimpleAtoi(section.selective_ac_option(), &k) && k >= 1 && k <= kMost ? std::optional(k) : std::nullopt;
 }
 
+// What auto chooses by itself may not be said beside it.
+void CheckAuto(const v1::ActivationCheckpoint& section, Checker* check) {
+  check->Real("activation_checkpoint.memory_budget_gib", section.memory_budget_gib(), section.memory_budget_gib() >= 0,
+              "must be at least 0, which stands for all the memory that a device has for tensors");
+  if (section.mode() != v1::AC_AUTO) return;
+  constexpr char kOfSelective[] =
+      "is a key of mode = \"selective\": remove it, as mode = \"auto\" chooses what is computed again";
+  const auto& forced = section.per_op_sac_force_recompute_mm_shapes_by_fqns();
+  if (section.selective_ac_option() != DefaultRecipe().activation_checkpoint().selective_ac_option())
+    check->Fail("activation_checkpoint.selective_ac_option", CutText(section.selective_ac_option()), kOfSelective);
+  if (!forced.empty())
+    check->Fail("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", CutText(forced.at(0)), kOfSelective);
+}
+
 void CheckSelective(const v1::ActivationCheckpoint& section, Checker* check) {
   const std::string &option = section.selective_ac_option(), &policy = section.selective_ac_policy();
   if (option == "policy") {
@@ -243,10 +257,6 @@ void CheckSelective(const v1::ActivationCheckpoint& section, Checker* check) {
 }
 
 void CheckCompile(const v1::Recipe& recipe, Checker* check) {
-  if (recipe.activation_checkpoint().mode() == v1::AC_AUTO) {
-    check->Fail("activation_checkpoint.mode", "auto",
-                "is not supported yet: use \"selective\" with selective_ac_option = \"policy\"");
-  }
   const v1::CompileSection& compile = recipe.compile();
   if (compile.fsdp_buckets_size() > 0 && compile.fsdp_bucketing() != v1::BUCKET_BY_MODULES) {
     check->Fail("compile.fsdp_buckets", absl::StrCat(compile.fsdp_buckets_size(), " buckets"),
@@ -274,6 +284,7 @@ void CheckRest(const v1::Recipe& recipe, Checker* check) {
   if (recipe.model().tokenizer_path().empty()) {
     check->Fail("model.tokenizer_path", "", "must be \"byte\" or the path of a tiktoken file");
   }
+  CheckAuto(recipe.activation_checkpoint(), check);
   CheckSelective(recipe.activation_checkpoint(), check);
   CheckCompile(recipe, check);
   check->Whole("checkpoint.interval", recipe.checkpoint().interval(), 1);
@@ -364,8 +375,11 @@ int64_t RecomputedBlocks(const v1::ActivationCheckpoint& section, int64_t first,
   switch (section.mode()) {
     case v1::AC_FULL: return last - first;
     case v1::AC_SELECTIVE: {
-      const int64_t k = EveryKth(section).value_or(1);  // every block, in part
-      return last / k - first / k;
+      if (const auto k = EveryKth(section)) return last / *k - first / *k;
+      if (section.selective_ac_option() != "policy") return last - first;  // in part
+      int64_t blocks = 0;
+      for (int64_t block = first; block < last; ++block) blocks += !KeepsWholeBlock(section, block);
+      return blocks;
     }
     default: return 0;
   }

@@ -131,6 +131,9 @@ TEST(RecomputedBlocks, AreEveryKthOfTheModel) {
   EXPECT_EQ(RecomputedBlocks(section, 0, 7), 3) << "blocks 1, 3 and 5";
   section.set_selective_ac_option("op");
   EXPECT_EQ(RecomputedBlocks(section, 2, 7), 5) << "all, in part";
+  section.set_selective_ac_option("policy");
+  section.set_selective_ac_policy("0-3:* aten::mm all; 4-5:* * all");
+  EXPECT_EQ(RecomputedBlocks(section, 2, 7), 3) << "2, 3 and 6";
   section.set_selective_ac_option("3");
   for (int64_t first = 0; first < 9; ++first) {
     int64_t counted = 0;
@@ -141,13 +144,29 @@ TEST(RecomputedBlocks, AreEveryKthOfTheModel) {
   }
 }
 
-TEST(CheckRecipe, RefusesBucketsThatNothingAsksForAndPoliciesThatNobodyMade) {
+TEST(CheckRecipe, RefusesBucketsThatNothingAsksFor) {
   v1::Recipe recipe;
   recipe.mutable_compile()->add_fsdp_buckets()->add_modules("layers.0");
   EXPECT_EQ(GetFieldViolation(CheckRecipe(recipe))->field(), "compile.fsdp_buckets");
-  recipe.clear_compile();
-  recipe.mutable_activation_checkpoint()->set_mode(v1::AC_AUTO);
-  EXPECT_EQ(GetFieldViolation(CheckRecipe(recipe))->field(), "activation_checkpoint.mode");
+}
+
+TEST(CheckRecipe, AutoCheckpointingHasABudgetAndNothingOfSelective) {
+  const auto faulty = [](auto change) {
+    v1::Recipe recipe;
+    recipe.mutable_activation_checkpoint()->set_mode(v1::AC_AUTO);
+    change(recipe.mutable_activation_checkpoint());
+    const auto fault = GetFieldViolation(CheckRecipe(recipe));
+    return fault ? fault->field() : "";
+  };
+  EXPECT_EQ(faulty([](auto* section) { section->set_memory_budget_gib(40.5); }), "");
+  EXPECT_EQ(faulty([](auto* section) { section->set_memory_budget_gib(-1); }), "activation_checkpoint.memory_budget_gib");
+  EXPECT_EQ(faulty([](auto* section) { section->set_memory_budget_gib(std::numeric_limits<double>::quiet_NaN()); }),
+            "activation_checkpoint.memory_budget_gib");
+  EXPECT_EQ(faulty([](auto* section) { section->set_selective_ac_option("op"); }), "activation_checkpoint.selective_ac_option");
+  EXPECT_EQ(faulty([](auto* section) { section->set_selective_ac_policy("* aten::mm all"); }),
+            "activation_checkpoint.selective_ac_policy");
+  EXPECT_EQ(faulty([](auto* section) { section->add_per_op_sac_force_recompute_mm_shapes_by_fqns("q_proj"); }),
+            "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns");
 }
 
 TEST(CheckRecipe, EveryUnsupportedKeyHasADefault) {

@@ -72,8 +72,8 @@ class BlockProducts {
 // As worker/parallel/kept_outputs.h does it: a product whose weight has the shape of a named one's is computed again, uncounted.
 class Keeper {
  public:
-  Keeper(const v1::ActivationCheckpoint& section, const std::vector<Product>& products)
-      : rules_(KeepRules(section)), counts_(rules_.size()) {
+  Keeper(const v1::ActivationCheckpoint& section, int64_t block, const std::vector<Product>& products)
+      : rules_(KeepRulesOf(section, block)), counts_(rules_.size()) {
     for (const Product& product : products) {
       if (product.in > 0 && IsForcedAgain(section, product.module)) forced_.emplace_back(product.in, product.out);
     }
@@ -97,14 +97,13 @@ class Keeper {
   std::vector<std::pair<int64_t, int64_t>> forced_;
 };
 
-double BlockFlops(const ResolvedRecipe& resolved) {
-  const v1::ActivationCheckpoint& section = resolved.recipe().activation_checkpoint();
-  const BlockProducts products(resolved.model(), resolved.seq_len(), resolved.mesh().tp);
-  Keeper keeper(section, products.list());
-  const bool ends_in_norm = resolved.model().architecture() == v1::GEMMA2;  // which needs what the last product gives
+// `ends_in_norm`: the block's last product is needed for the gradient of a norm behind it.
+double BlockFlops(const v1::ActivationCheckpoint& section, int64_t block, const std::vector<Product>& products,
+                  bool ends_in_norm) {
+  Keeper keeper(section, block, products);
   double flops = 0;
-  for (const Product& product : products.list()) {
-    const bool last = &product == &products.list().back() && !ends_in_norm;
+  for (const Product& product : products) {
+    const bool last = &product == &products.back() && !ends_in_norm;
     if (!keeper.Keeps(product) && !last) flops += product.flops_per_token;
   }
   return flops;
@@ -113,12 +112,17 @@ double BlockFlops(const ResolvedRecipe& resolved) {
 }  // namespace
 
 double RecomputedFlopsPerToken(const ResolvedRecipe& resolved) {
-  int64_t blocks = 0;
+  const BlockProducts products(resolved.model(), resolved.seq_len(), resolved.mesh().tp);
+  const bool ends_in_norm = resolved.model().architecture() == v1::GEMMA2;
+  double flops = 0;
   for (int64_t chunk = 0; chunk < resolved.placement().chunks; ++chunk) {
     const auto [first, last] = resolved.LayersOf(chunk);
-    blocks += resolved.RecomputedBlocks(first, last);
+    for (int64_t block = first; block < last; ++block) {
+      if (resolved.RecomputedBlocks(block, block + 1) == 0) continue;
+      flops += BlockFlops(resolved.recipe().activation_checkpoint(), block, products.list(), ends_in_norm);
+    }
   }
-  return blocks == 0 ? 0 : static_cast<double>(blocks) * BlockFlops(resolved);
+  return flops;
 }
 
 }  // namespace legoai::parallel

@@ -42,6 +42,7 @@ Command CompareCommand();
 Command CompareTraceCommand();  // of a step, predicted and measured
 Command SweepCommand();
 Command ScheduleCommand();  // of a pipeline
+Command SacCommand();       // what to recompute
 
 // This machine, without a server.
 Command TrainCommand();

@@ -33,9 +33,9 @@ std::vector<Command> AllCommands() {
   std::vector<Command> commands = {
       SubmitCommand(),     ListCommand(),     GetCommand(),       WatchCommand(),        WaitCommand(),        LogsCommand(),
       TracesCommand(),     CancelCommand(),   RetryCommand(),     WorkersCommand(),      PlanCommand(),        SimulateCommand(),
-      CompareCommand(),    CompareTraceCommand(), SweepCommand(), ScheduleCommand(),     TrainCommand(),       GenerateCommand(),
-      CheckpointsCommand(), FlightCommand(),  ModelsCommand(),    HardwareCommand(),     CalibrateCommand(),   UpCommand(),
-      {version, PrintVersion}};
+      CompareCommand(),    CompareTraceCommand(), SweepCommand(), ScheduleCommand(),     SacCommand(),         TrainCommand(),
+      GenerateCommand(),   CheckpointsCommand(), FlightCommand(), ModelsCommand(),       HardwareCommand(),    CalibrateCommand(),
+      UpCommand(),         {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));

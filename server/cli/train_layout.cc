@@ -28,6 +28,7 @@ namespace {
 
 constexpr char kShardDegree[] = "parallelism.data_parallel_shard_degree";
 constexpr char kSchedule[] = "parallelism.pipeline_parallel_schedule";
+constexpr char kAuto[] = "auto";  // of activation_checkpoint.mode: asks the planner for a policy
 
 // What planner/space.h decides.
 struct Key {
@@ -65,7 +66,7 @@ std::string ValueOf(const v1::Recipe& recipe, const Key& key) {
 bool IsOpen(const v1::Recipe& recipe, const Key& key) {
   const std::string value = ValueOf(recipe, key);
   const bool derived = PathOf(key) == kShardDegree && value == "-1";
-  return value.empty() || derived || (key.of_pipeline && recipe.parallelism().pipeline_parallel_degree() <= 1);
+  return value.empty() || value == kAuto || derived || (key.of_pipeline && recipe.parallelism().pipeline_parallel_degree() <= 1);
 }
 
 int64_t Ranks(const v1::Cluster& cluster) { return cluster.devices_per_node() * cluster.nodes(); }
@@ -103,6 +104,8 @@ std::optional<v1::Recipe> Constrained(const v1::JobSpec& spec, v1::Recipe recipe
 // What is open as `kept` has it; nothing where that does not suit the rest, or other ranks.
 std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recipe& kept) {
   v1::Recipe open = WithDefaults(request.spec.recipe());
+  if (open.activation_checkpoint().mode() == v1::AC_AUTO)
+    open.mutable_activation_checkpoint()->set_selective_ac_policy(kept.activation_checkpoint().selective_ac_policy());
   for (const Key& key : kPlanned) {
     if (!IsOpen(request.spec.recipe(), key)) continue;
     const std::string value = ValueOf(kept, key);

@@ -198,6 +198,7 @@ class Smallest {
     if (microbatch > 1 && places_.count(kPipeline) == 0) parallelism->set_pipeline_parallel_degree(2);
     if (places_.count(kMicrobatch) > 0 && places_.count(kLocalBatch) == 0)
       recipe_.mutable_training()->set_local_batch_size(microbatch);
+    if (recipe_.activation_checkpoint().mode() == v1::AC_AUTO) recipe_.mutable_activation_checkpoint()->set_mode(v1::AC_NONE);
     return CheckShard();
   }
 

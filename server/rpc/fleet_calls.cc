@@ -65,6 +65,7 @@ absl::StatusOr<v1::SimRequest> CheckSimRequest(v1::SimRequest request) {
   if (!request.chrome_trace_path().empty()) return FieldError("request.chrome_trace_path", request.chrome_trace_path(), kPath);
   if (!request.dump_passes_directory().empty())
     return FieldError("request.dump_passes_directory", request.dump_passes_directory(), kPath);
+  if (!request.stages_directory().empty()) return FieldError("request.stages_directory", request.stages_directory(), kPath);
   if (!request.memory_timeline_path().empty())
     return FieldError("request.memory_timeline_path", request.memory_timeline_path(), kPath);
   if (request.cost_mode() == v1::COST_BENCHMARK)

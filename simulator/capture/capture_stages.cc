@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/model/model_facts.h"
+#include "core/recipe/keep_policy.h"
 #include "proto/status.h"
 #include "simulator/capture/capture.h"
 #include "simulator/capture/instance_actions.h"
@@ -44,7 +45,7 @@ class StageCapture::Impl {
 
   int64_t FirstLayer(int64_t stage) const { return resolved_.LayersOf(stage).first; }
   // Whether it is the first or the last one, how it computes backwards, how many layers its chunks have, which of them are
-  // computed again, and what they attend to.
+  // computed again and by which rules, and what they attend to.
   Kind KindOf(int64_t stage) const {
     const parallel::Placement& placement = resolved_.placement();
     Kind kind = {stage == 0, stage + 1 == mesh_.pp};
@@ -52,12 +53,18 @@ class StageCapture::Impl {
     for (int64_t local = 0; local < placement.locals(); ++local) {
       const auto [first, last] = resolved_.LayersOf(placement.ChunkOf(stage, local));
       kind.push_back(last - first);
-      for (int64_t layer = first; layer < last; ++layer) {
-        kind.push_back(resolved_.RecomputedBlocks(layer, layer + 1));
-        kind.push_back(model::WindowOf(resolved_.model(), layer));
-      }
+      for (int64_t layer = first; layer < last; ++layer) AddLayer(layer, &kind);
     }
     return kind;
+  }
+
+  void AddLayer(int64_t layer, Kind* kind) const {
+    kind->push_back(resolved_.RecomputedBlocks(layer, layer + 1));
+    kind->push_back(model::WindowOf(resolved_.model(), layer));
+    const auto rules = parallel::KeepRules(resolved_.recipe().activation_checkpoint());
+    for (size_t i = 0; i < rules.size(); ++i) {
+      if (rules[i].IsOf(layer)) kind->push_back(static_cast<int64_t>(i) + 2);
+    }
   }
 
   // By chunk, whose layers ascend.

@@ -13,6 +13,7 @@
 #include "core/model/model_facts.h"
 #include "core/recipe/recomputation.h"
 #include "core/recipe/resolved_recipe.h"
+#include "core/trace/trace_file.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "simulator/capture/capture_stages.h"
@@ -249,6 +250,13 @@ absl::StatusOr<bool> Capture(const v1::SimRequest& request, const parallel::Reso
   return false;
 }
 
+absl::Status WriteStages(const Captured& stages, const std::string& folder) {
+  if (folder.empty()) return absl::OkStatus();
+  for (const auto& [number, stage] : stages)
+    RETURN_IF_ERROR(graph::WriteTrace(stage.Flat(), absl::StrCat(folder, "/stage-", number, ".trace")));
+  return absl::OkStatus();
+}
+
 std::map<std::string, std::string> AboutStep(const v1::Estimate& estimate) {
   return {{"model", estimate.model()},
           {"cluster", estimate.cluster()},
@@ -282,6 +290,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
     estimate.set_capture_seconds(SecondsSince(start));
     return estimate;
   }
+  RETURN_IF_ERROR(WriteStages(stages, request.stages_directory()));
   // A benchmark runs the whole step.
   if (request.cost_mode() == v1::COST_BENCHMARK) Flatten(&stages);
   estimate.set_capture_seconds(SecondsSince(start));

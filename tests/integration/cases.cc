@@ -318,6 +318,14 @@ void AddKeptOperators(std::vector<Case>* cases) {
   policy.recipe.mutable_activation_checkpoint()->set_selective_ac_option("policy");
   policy.recipe.mutable_activation_checkpoint()->set_selective_ac_policy("mlp.* aten::mm all; self_attn lego::attention 1");
   cases->push_back(policy);
+  // By blocks; under a pipeline the stages keep different ones.
+  for (const Layout& layout : {Layout{.name = "fsdp2_blocks", .shard = 2}, Layout{.name = "pp2_blocks", .pp = 2}}) {
+    Case blocks = KeepingOperators(Make(layout, TinyLlama()));
+    blocks.recipe.mutable_activation_checkpoint()->set_selective_ac_option("policy");
+    blocks.recipe.mutable_activation_checkpoint()->set_selective_ac_policy(
+        "0:self_attn lego::attention all; 1:mlp.* aten::mm all; 1:* aten::add 2; 2:* * all");
+    cases->push_back(blocks);
+  }
   Case forced = KeepingOperators(Make({.name = "tp2_forced", .tp = 2}, TinyLlama()));
   forced.recipe.mutable_activation_checkpoint()->add_per_op_sac_force_recompute_mm_shapes_by_fqns("q_proj");
   cases->push_back(forced);

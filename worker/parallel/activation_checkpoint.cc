@@ -7,7 +7,9 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -204,12 +206,22 @@ void Checkpoint(model::Module& module, StepContext& context, std::shared_ptr<con
 }
 
 void ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe) {
-  std::shared_ptr<const KeepPolicy> policy;
+  std::map<std::vector<int64_t>, std::shared_ptr<const KeepPolicy>> policies;  // by the rules that are for a block
   for (model::Layer& layer : model.layers()) {
     const bool is_block = layer.kind == model::Layer::Kind::kBlock;
     if (!is_block || RecomputedBlocks(recipe, layer.index, layer.index + 1) == 0) continue;
-    if (KeepsOperators(recipe) && policy == nullptr)
-      policy = std::make_shared<const KeepPolicy>(KeepRules(recipe), ForcedShapes(recipe, *layer.module));
+    if (!KeepsOperators(recipe)) {
+      Checkpoint(*layer.module, model.context());
+      continue;
+    }
+    const std::vector<KeepRule> rules = KeepRules(recipe);
+    std::vector<int64_t> of_block;
+    for (size_t i = 0; i < rules.size(); ++i) {
+      if (rules[i].IsOf(layer.index)) of_block.push_back(static_cast<int64_t>(i));
+    }
+    std::shared_ptr<const KeepPolicy>& policy = policies[of_block];
+    if (policy == nullptr)
+      policy = std::make_shared<const KeepPolicy>(KeepRulesOf(recipe, layer.index), ForcedShapes(recipe, *layer.module));
     Checkpoint(*layer.module, model.context(), policy);
   }
 }

@@ -1,0 +1,100 @@
+#include "planner/open_choices.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/recipe/recipe.h"
+#include "planner/legal.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+#include "proto/toml/toml.h"
+
+namespace legoai::planner {
+namespace {
+
+constexpr char kCheckpointing[] = "activation_checkpoint.";
+constexpr char kBucketing[] = "compile.fsdp_bucketing", kReorder[] = "compile.fsdp_reorder";
+
+bool IsOf(const std::string& constraint, const char* key) { return absl::StartsWith(constraint, absl::StrCat(key, "=")); }
+
+template <class Which>
+void EraseConstraints(v1::PlanRequest* request, Which which) {
+  auto* const constraints = request->mutable_constraints();
+  constraints->erase(std::remove_if(constraints->begin(), constraints->end(), which), constraints->end());
+}
+
+// The section that base and constraints ask for together.
+absl::StatusOr<v1::ActivationCheckpoint> AskedCheckpointing(const v1::PlanRequest& request) {
+  v1::Recipe asked;
+  *asked.mutable_activation_checkpoint() = request.base().activation_checkpoint();
+  for (const std::string& text : request.constraints()) {
+    const size_t equals = text.find('=');
+    if (!absl::StartsWith(text, kCheckpointing) || equals == std::string::npos) continue;
+    RETURN_IF_ERROR(ApplyOverride(&asked, text.substr(0, equals), text.substr(equals + 1)));
+  }
+  if (asked.activation_checkpoint().mode() == v1::AC_AUTO) {
+    RETURN_IF_ERROR(parallel::CheckRecipe(asked));
+  }
+  return asked.activation_checkpoint();
+}
+
+absl::StatusOr<bool> TakePolicies(v1::PlanRequest* request) {
+  ASSIGN_OR_RETURN(const auto asked, AskedCheckpointing(*request));
+  if (asked.mode() != v1::AC_AUTO) return false;
+  if (request->objective() == v1::MEMORY)
+    return FieldError("objective", "memory",
+                      "must be step_time where activation_checkpoint.mode = \"auto\" fills a budget of memory");
+  EraseConstraints(request, [](const std::string& text) { return absl::StartsWith(text, kCheckpointing); });
+  request->mutable_base()->clear_activation_checkpoint();
+  if (asked.memory_budget_gib() == 0) return true;
+  constexpr double kGiB = 1 << 30;
+  const int64_t usable = UsableBytes(request->cluster());
+  if (asked.memory_budget_gib() * kGiB >= static_cast<double>(usable)) return true;
+  const int64_t beyond = usable - static_cast<int64_t>(asked.memory_budget_gib() * kGiB);
+  request->set_min_headroom_bytes(std::max(request->min_headroom_bytes(), beyond));
+  return true;
+}
+
+absl::Status TakeBuckets(v1::PlanRequest* request, OpenChoices* open) {
+  v1::Recipe base = request->base();
+  parallel::FillDefaults(&base);
+  for (const std::string& text : request->constraints()) {
+    const size_t equals = text.find('=');
+    // What is wrong with one is said where candidates are made.
+    if (absl::StartsWith(text, "compile.") && equals != std::string::npos)
+      (void)ApplyOverride(&base, text.substr(0, equals), text.substr(equals + 1));
+  }
+  if (base.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN) return absl::OkStatus();
+  if (!base.compile().enable())
+    return FieldError(kBucketing, "auto", "needs compile.enable = true: a pass joins the collectives");
+  EraseConstraints(request, [](const std::string& text) { return IsOf(text, kBucketing) || IsOf(text, kReorder); });
+  v1::CompileSection* const compile = request->mutable_base()->mutable_compile();
+  compile->set_fsdp_bucketing(v1::BUCKET_BY_BLOCK);
+  compile->set_fsdp_reorder(true);
+  open->buckets = true;
+  open->reorders = base.compile().fsdp_reorder();
+  return absl::OkStatus();
+}
+
+// No constraint names it, and the base has none but the default.
+bool ChoosesDepth(const v1::PlanRequest& request) {
+  const v1::Parallelism& base = request.base().parallelism();
+  const bool named =
+      std::any_of(request.constraints().begin(), request.constraints().end(),
+                  [](const std::string& text) { return absl::StartsWith(text, "parallelism.fsdp_prefetch_depth"); });
+  return !named && (!base.has_fsdp_prefetch_depth() || base.fsdp_prefetch_depth() == 1) && request.objective() != v1::MEMORY;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenChoices> TakeOpenChoices(v1::PlanRequest* request) {
+  OpenChoices open;
+  ASSIGN_OR_RETURN(open.policies, TakePolicies(request));
+  RETURN_IF_ERROR(TakeBuckets(request, &open));
+  open.depth = ChoosesDepth(*request);
+  return open;
+}
+
+}  // namespace legoai::planner

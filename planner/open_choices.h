@@ -1,0 +1,21 @@
+// What a request leaves to the plan beside the layout: a policy of checkpointing (auto_sac.h), buckets of FSDP's collectives, and how
+// far ahead these are gathered.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/plan.pb.h"
+
+namespace legoai::planner {
+
+struct OpenChoices {
+  bool policies = false;  // activation_checkpoint.mode = "auto"
+  bool buckets = false;   // compile.fsdp_bucketing = "auto"
+  bool reorders = true;   // of buckets: compile.fsdp_reorder
+  bool depth = false;     // parallelism.fsdp_prefetch_depth, which nobody gave
+};
+
+// Takes what says "auto" out of the base and the constraints. The request is then one for any checkpointing, which leaves free what is beyond
+// memory_budget_gib, and for collectives by block. Errors: FieldError of what cannot be left to a plan.
+absl::StatusOr<OpenChoices> TakeOpenChoices(v1::PlanRequest* request);
+
+}  // namespace legoai::planner
