@@ -73,12 +73,14 @@ v1::RejectedRecipe Reject(const v1::Recipe& recipe, const std::string& rule, std
 
 v1::RejectedRecipe RejectUnfit(const v1::Recipe& recipe, const v1::Estimate& estimate) {
   const auto& stage = FullestStage(estimate);
-  auto rejected = Reject(recipe, "out_of_memory",
-                         absl::StrCat("stage ", stage.stage(), " needs ", BytesText(stage.peak_allocated_bytes()), " at ",
-                                      stage.peak_at(), ", ", BytesText(UsableBytes(stage)), " are usable"));
-  rejected.set_peak_memory_bytes(stage.peak_allocated_bytes());
   // Another stage may need more: nobody looked.
-  rejected.set_is_bound(estimate.stages_size() < recipe.parallelism().pipeline_parallel_degree());
+  const bool alone = estimate.stages_size() < recipe.parallelism().pipeline_parallel_degree();
+  auto rejected = Reject(recipe, "out_of_memory",
+                         absl::StrCat("stage ", stage.stage(), alone ? " alone" : "", " needs ",
+                                      BytesText(stage.peak_allocated_bytes()), " at ", stage.peak_at(), ", ",
+                                      BytesText(UsableBytes(stage)), " are usable"));
+  rejected.set_peak_memory_bytes(stage.peak_allocated_bytes());
+  rejected.set_is_bound(alone);
   return rejected;
 }
 

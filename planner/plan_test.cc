@@ -146,6 +146,23 @@ TEST(Plan, EveryCandidateEndsInOneCount) {
   EXPECT_EQ(result.space(), Pruned(result) + result.bounded_out() + result.captured() + result.failed() + result.not_reached());
 }
 
+// The estimator gives one stage, whatever the recipe has.
+TEST(Plan, SaysWhereOneStageStandsForAll) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  request.set_all_rejected(true);
+  ASSERT_OK_AND_ASSIGN(auto result, Plan(request, estimator));
+  int64_t alone = 0;
+  for (const auto& rejected : result.rejected()) {
+    if (!absl::StartsWith(rejected.reason(), "stage ")) continue;
+    const bool has_others = rejected.recipe().parallelism().pipeline_parallel_degree() > 1;
+    EXPECT_EQ(rejected.is_bound(), has_others) << rejected.reason();
+    EXPECT_EQ(absl::StartsWith(rejected.reason(), "stage 0 alone needs 160"), has_others) << rejected.reason();
+    alone += has_others;
+  }
+  EXPECT_GT(alone, 0);
+}
+
 TEST(Plan, RanksWhatFitsByStepTime) {
   ArithmeticEstimator estimator;
   v1::PlanRequest request = Request();
