@@ -31,7 +31,6 @@ Broken RefusedBeside(const Candidate& c, const std::string& bucketing) {
                                ", or fsdp_bucketing = \"block\""));
   };
   if (p.zero_stage() != 3) return beside("parallelism.zero_stage", p.zero_stage(), "3");
-  if (c.layout.mesh.pp > 1) return beside("parallelism.pipeline_parallel_degree", c.layout.mesh.pp, "1");
   if (c.layout.mesh.dp_replicate > 1)
     return beside("parallelism.data_parallel_replicate_degree", c.layout.mesh.dp_replicate, "1");
   if (const int64_t size = p.fsdp_reshard_after_forward_size(); size > 0)

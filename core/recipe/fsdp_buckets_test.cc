@@ -80,10 +80,6 @@ TEST(FsdpBucketing, NeedsAProgramAndRefusesWhatItDoesNotGoWith) {
     (recipe.mutable_parallelism()->*set)(value);
     EXPECT_EQ(Refusal(recipe).field(), "parallelism." + field);
   }
-  recipe = Bucketed({{"layers.*"}});
-  recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
-  recipe.mutable_training()->set_local_batch_size(4);
-  EXPECT_EQ(Refusal(recipe).field(), "parallelism.pipeline_parallel_degree");
 }
 
 TEST(FsdpBucketing, IsPlannedBeforeItTrains) {

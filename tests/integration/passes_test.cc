@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
+#include "proto/enum_text.h"
 #include "simulator/capture/capture.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
@@ -82,6 +83,22 @@ std::vector<PassCase> PassCases() {
   Case kept = Fsdp2("kept_parameters", TinyLlama());
   kept.recipe.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_NEVER);
   cases.push_back({kept, Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.*"}})});
+  for (const v1::PipelineSchedule schedule :
+       {v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::INTERLEAVED_ZERO_BUBBLE, v1::DUALPIPE_V}) {
+    Case pp = Fsdp2("pipeline_" + EnumText(schedule), DeepLlama());
+    pp.world_size = 4;
+    pp.recipe.mutable_training()->set_local_batch_size(4);
+    pp.recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
+    pp.recipe.mutable_parallelism()->set_pipeline_parallel_schedule(schedule);
+    cases.push_back({pp, Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.*"}, {"norm", "output"}})});
+  }
+  Case accumulated = Fsdp2("pipeline_vanilla_in_bf16_checkpointed", TinyLlama());
+  accumulated.world_size = 4;
+  accumulated.recipe.mutable_training()->set_local_batch_size(4);
+  accumulated.recipe.mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
+  accumulated.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_FULL);
+  accumulated.recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
+  cases.push_back({accumulated, Compiled(v1::BUCKET_NOTHING, false)});
   return cases;
 }
 
