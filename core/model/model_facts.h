@@ -33,8 +33,8 @@ double FlopsPerToken(const v1::Model& model, int64_t seq_len);
 // How many positions each one attends to in a block, itself included; 0: all before it. Blocks are counted from 0.
 int64_t WindowOf(const v1::Model& model, int64_t block);
 
-// Whether attention's scores are tensors of their own, [batch, heads, queries, keys], and not inside one operator: to cap them, or
-// to drop probabilities.
+// Whether attention's scores are tensors of their own, [batch, heads, queries, keys], and not inside one operator: to cap them,
+// or to drop probabilities.
 bool MaterializesScores(const v1::Model& model);
 
 // Whether devices of this kind can train on sequences of this length: attention with a sliding window is not supported on CUDA,
