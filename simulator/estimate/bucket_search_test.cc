@@ -141,6 +141,22 @@ TEST(PlannedBuckets, AreNoneWhereNothingIsGathered) {
   EXPECT_EQ(estimate.recipe().compile().fsdp_bucketing(), v1::BUCKET_NOTHING);
 }
 
+// Each stage has its own modules: the plan has all of them, and no stage is worse than with collectives of each parameter.
+TEST(PlannedBuckets, AreThoseOfAllStages) {
+  v1::SimRequest request = RequestOf("h100-sxm-80:8x1", RecipeOf({}), Model(4));
+  request.mutable_recipe()->mutable_training()->set_local_batch_size(4);
+  request.mutable_recipe()->mutable_parallelism()->set_pipeline_parallel_degree(2);
+  ASSERT_OK_AND_ASSIGN(const auto planned, EstimateRecipe(request));
+  const auto buckets = parallel::FsdpBuckets(planned.recipe(), 4);
+  for (const char* parameter : {"model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight",
+                                "model.layers.3.mlp.up_proj.weight", "model.norm.weight", "lm_head.weight"}) {
+    EXPECT_GE(parallel::BucketOf(buckets, parameter), 0) << parameter;
+  }
+  request.mutable_recipe()->mutable_compile()->set_fsdp_bucketing(v1::BUCKET_NOTHING);
+  ASSERT_OK_AND_ASSIGN(const auto alone, EstimateRecipe(request));
+  EXPECT_LE(planned.step_time_seconds(), 1.01 * alone.step_time_seconds());
+}
+
 // A device with little room: the plan with the most buckets' worth of memory would not fit.
 TEST(PlannedBuckets, StayWithinMemory) {
   v1::SimRequest request = RequestOf("h100-sxm-80:8x1", RecipeOf({}), Model(8));
