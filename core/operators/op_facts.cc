@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 namespace legoai::sim {
@@ -197,6 +198,10 @@ OpFacts FactsOf(const InstructionView& op, const OperatorRow& row) {
   facts.written_bytes = traffic.written;
   facts.flops = FlopsOf(op, row, traffic.largest);
   return facts;
+}
+
+std::string FactsAsJson(const OpFacts& facts) {
+  return absl::StrCat(",\"flops\":", absl::StrFormat("%.0f", facts.flops), ",\"bytes\":", facts.bytes());
 }
 
 double ConventionalFlops(const InstructionView& op, const OperatorRow& row, int64_t seq) {

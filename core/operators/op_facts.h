@@ -33,6 +33,9 @@ int64_t AttentionWindow(const graph::InstructionView& instruction, int q);
 // backward (it recomputes the scores), where a causal mask on equal lengths leaves CausalPairs.
 OpFacts FactsOf(const graph::InstructionView& instruction, const OperatorRow& row);
 
+// Members of a slice of a trace file (docs/traces.md), each after a comma: "flops" and "bytes".
+std::string FactsAsJson(const OpFacts& facts);
+
 // As model::FlopsPerToken counts: of matrix products and attention only, the half that a causal mask saves not deducted; with a
 // window each position counts as many as the window has. Attention of a sequence of `seq` tokens may be done in blocks of keys
 // (context parallelism): the block in which queries meet themselves, the causal one, counts all `seq` keys, and the others none.

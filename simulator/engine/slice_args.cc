@@ -1,7 +1,6 @@
 #include "simulator/engine/slice_args.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/trace/trace_text.h"
 #include "proto/status.h"
 
@@ -64,7 +63,7 @@ void SliceArgs::Append(const TaskInfo& task, double seconds, std::string* text) 
 
 void SliceArgs::AppendOperator(const TaskInfo& task, double seconds, std::string* text) const {
   const OpFacts facts = Facts(stage_.trace->instructions[task.instruction]);
-  absl::StrAppend(text, ",\"flops\":", absl::StrFormat("%.0f", facts.flops), ",\"bytes\":", facts.bytes());
+  absl::StrAppend(text, FactsAsJson(facts));
   const char* bound = BoundOf(task, facts, seconds);
   if (bound != nullptr) absl::StrAppend(text, ",\"bound\":\"", bound, "\"");
 }

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/hardware/catalog.h"
 #include "core/model/model_facts.h"
@@ -257,8 +259,14 @@ absl::Status WriteStages(const Captured& stages, const std::string& folder) {
   return absl::OkStatus();
 }
 
-std::map<std::string, std::string> AboutStep(const v1::Estimate& estimate) {
+// The device's peaks are there for what was measured to be held against: "float32 3e+10, bfloat16 4e+08".
+std::map<std::string, std::string> AboutStep(const v1::Estimate& estimate, const v1::Device& device) {
+  const std::string peaks = absl::StrJoin(device.peak_flops(), ", ", [](std::string* text, const v1::PeakFlops& peak) {
+    absl::StrAppend(text, absl::AsciiStrToLower(v1::DType_Name(peak.dtype())), " ", peak.flops_per_second());
+  });
   return {{"model", estimate.model()},
+          {"peak_flops_per_second", peaks},
+          {"memory_bandwidth_bytes_per_second", absl::StrCat(device.memory_bandwidth_bytes_per_second())},
           {"cluster", estimate.cluster()},
           {"ranks", absl::StrCat(estimate.world_size())},
           {"step_time_seconds", absl::StrCat(estimate.step_time_seconds())},
@@ -311,7 +319,8 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   if (status.ok() && request.details()) status = AddStepDetails(traces, cluster, step, &estimate);
   if (!status.ok()) return status;
   estimate.set_simulate_seconds(SecondsSince(start));
-  if (files) status = WriteFiles(request, {traces, step, memory, cluster, AboutStep(estimate)}, options.files, progress);
+  const auto about = AboutStep(estimate, cluster.device());
+  if (files) status = WriteFiles(request, {traces, step, memory, cluster, about}, options.files, progress);
   if (!status.ok()) return status;
   return estimate;
 }

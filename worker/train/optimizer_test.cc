@@ -1,5 +1,6 @@
 // Adam, AdamW and clipping against the same written out in double precision; SGD, Muon, what is held in bf16 and masters beside
-// parameters in bf16 against torch.optim's, as recorded; stochastic rounding by its mean, and by what rounding to the nearest loses.
+// parameters in bf16 against torch.optim's, as recorded; stochastic rounding by its mean, and by what rounding to the nearest
+// loses.
 #include "worker/train/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -169,8 +170,8 @@ class RecordedTest : public testing::TestWithParam<RecordedCase> {};
 // Muon's iterations are in bf16, whose products another CPU may add up in another order: an entry of an orthogonal matrix, at
 // most about 1, is then off by some 2^-8, and the steps add. On the machine that recorded they are equal to fp32's rounding.
 // Held in bf16, what torch's fused operators update is equal; its Muon and SGD round twice a step where ours round once, so each
-// step may add a unit of the last place. With masters it is these that are compared; parameters are no more and no less than their
-// rounding.
+// step may add a unit of the last place. With masters it is these that are compared; parameters are no more and no less than
+// their rounding.
 TEST_P(RecordedTest, UpdatesAsTorchOptim) {
   const Recorded recorded = ReadCase(GetParam().name);
   const bool masters = GetParam().masters();

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/files.h"
+#include "core/operators/op_facts.h"
+#include "core/operators/operator_table.h"
 #include "core/trace/annotation.h"
 #include "core/trace/effects.h"
 #include "core/trace/live_bytes.h"
@@ -75,7 +77,11 @@ class Writer {
       absl::StrAppend(text, ",\"module\":", graph::Quoted(module));
     if (instruction.microbatch >= 0) absl::StrAppend(text, ",\"microbatch\":", instruction.microbatch);
     absl::StrAppend(text, ",\"shapes\":\"", shapes_.Of(op), "\"");
-    if (effect != nullptr) Communication(op, *effect);
+    if (effect != nullptr) {
+      Communication(op, *effect);
+    } else if (const sim::OperatorRow* row = sim::FindOperator(op.name())) {
+      absl::StrAppend(text, sim::FactsAsJson(sim::FactsOf(op, *row)));
+    }
     absl::StrAppend(text, ",\"instruction\":", i, "}");
     events_.End();
   }

@@ -1,6 +1,8 @@
 // Writes a step as it was measured as a trace file, with the processes, tracks and names of a predicted one (docs/traces.md).
 // Torch-free. Thread-safety: a pure function but for the file.
 //
+// Operators have their arithmetic and traffic, as predictions count them; none of an operator that core/operators does not know.
+//
 // Besides operators and communication it has what the compute stream waits for: slices of category "wait" on its track; and
 // counters of live memory, without what kernels take while they run, which is not recorded. Views and events, which take no time
 // of the device, are left out as they are of predictions.

@@ -102,12 +102,15 @@ TEST(StepTrace, HasOperatorsCommunicationWaitsAndModules) {
   EXPECT_EQ(mm["args"]["module"], "model.layers.3.mlp");
   EXPECT_EQ(mm["args"]["microbatch"], 2);
   EXPECT_EQ(mm["args"]["shapes"], "float32[4,4] float32[4,4] -> float32[4,4]");
+  EXPECT_EQ(mm["args"]["flops"], 2 * 4 * 4 * 4);
+  EXPECT_EQ(mm["args"]["bytes"], 64 + 64) << "x, which is both operands, once, and y";
   const Json& gather = slices.at("lego::all_gather_into");
   EXPECT_EQ(tracks.at(gather["tid"]), "all_gather");
   EXPECT_DOUBLE_EQ(gather["ts"], 0.1501) << "where it ran, not where it was dispatched";
   EXPECT_EQ(gather["args"]["group"], "dp_shard");
   EXPECT_EQ(gather["args"]["ranks"], 2);
   EXPECT_EQ(gather["args"]["bytes"], 64);
+  EXPECT_FALSE(gather["args"].contains("flops"));
   const Json& wait = slices.at("wait");
   EXPECT_EQ(wait["args"]["phase"], "forward");
   EXPECT_DOUBLE_EQ(wait["dur"], 0.2981);

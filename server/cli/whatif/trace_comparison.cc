@@ -288,6 +288,7 @@ absl::StatusOr<TraceComparison> CompareTraces(const StepTraceFile& predicted, co
   });
   comparison.memory =
       MemoryRows(predicted.stages.at(comparison.stage).peak_bytes, measured.stages.at(comparison.stage).peak_bytes);
+  comparison.achieved = Achieved(predicted, measured.stages.at(comparison.stage));
   const auto of_first = first.Operators(), of_second = second.Operators();
   comparison.only_predicted = OnlyIn(of_first, of_second);
   comparison.only_measured = OnlyIn(of_second, of_first);
@@ -327,7 +328,8 @@ std::string TraceComparisonText(const TraceComparison& comparison, size_t rows) 
     }
     absl::StrAppend(&text, "\nCommunication, and how much of it is exposed:\n", exposed.Text());
   }
-  absl::StrAppend(&text, MemoryText(comparison.memory), OperatorsText("Only in the predicted step", comparison.only_predicted),
+  absl::StrAppend(&text, AchievedText(comparison.achieved, rows), MemoryText(comparison.memory),
+                  OperatorsText("Only in the predicted step", comparison.only_predicted),
                   OperatorsText("Only in the measured step", comparison.only_measured));
   return text;
 }
@@ -357,6 +359,7 @@ Tree TraceComparisonTree(const TraceComparison& comparison) {
     tree["memory"].push_back(
         {{"category", row.category}, {"peak_bytes", {{"predicted", row.predicted_bytes}, {"measured", row.measured_bytes}}}});
   }
+  tree["achieved"] = AchievedTree(comparison.achieved);
   tree["only_predicted"] = OperatorsTree(comparison.only_predicted);
   tree["only_measured"] = OperatorsTree(comparison.only_measured);
   return tree;

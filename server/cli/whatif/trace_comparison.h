@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/json/reflect.h"
+#include "server/cli/whatif/achieved.h"
 #include "server/cli/whatif/trace_reader.h"
 
 namespace legoai::cli {
@@ -56,6 +57,7 @@ struct TraceComparison {
   std::vector<TraceRow> rows;              // of the step, that which explains most of the difference first; then what runs beside
   std::vector<CollectiveRow> collectives;  // by name and group
   std::vector<MemoryRow> memory;  // all, then that which differs most; none if one of the files says nothing of it
+  std::vector<AchievedRow> achieved;  // of the measured step
   std::vector<OperatorRow> only_predicted, only_measured;
 };
 

@@ -186,7 +186,7 @@ constexpr char kEvents[] =
 {"ph":"M","name":"thread_name","pid":2,"tid":2002,"args":{"name":"compute"}},
 {"ph":"X","name":"forward","cat":"module","pid":2,"tid":2001,"ts":0.0001,"dur":9.0001},
 {"ph":"X","name":"aten::mm","cat":"compute","pid":2,"tid":2002,"ts":1.2341,"dur":2.0011,
-"args":{"phase":"forward","module":"a.b"}},
+"args":{"phase":"forward","module":"a.b","shapes":"int64[2] bfloat16[2,3] -> float32[2,2]","flops":24,"bytes":36}},
 {"ph":"C","name":"memory","pid":2,"ts":0.0001,"args":{"bytes":3}},
 {"ph":"C","name":"memory","pid":2,"ts":1.0001,"args":{"bytes":7}},
 {"ph":"C","name":"memory","pid":2,"ts":2.0001,"args":{"bytes":2}},
@@ -204,6 +204,9 @@ TEST_F(ReadStepTraceTest, HasSlicesToTheNanosecond) {
   EXPECT_EQ(slice.module, "a.b");
   EXPECT_EQ(slice.begin_ns, 1234);
   EXPECT_EQ(slice.end_ns, 3235);
+  EXPECT_EQ(slice.dtype, "bfloat16");
+  EXPECT_EQ(slice.flops, 24);
+  EXPECT_EQ(slice.bytes, 36);
   EXPECT_EQ(file.stages.at(1).peak_bytes, (std::map<std::string, int64_t>{{"memory", 7}, {"memory: input", 5}}));
 }
 

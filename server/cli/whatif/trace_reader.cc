@@ -11,7 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "proto/text.h"
@@ -56,6 +58,21 @@ int64_t NumberOf(const Json& object, const char* key) {
   return std::isfinite(value) && std::fabs(value) < 1e15 ? std::llround(value) : 0;
 }
 
+double AmountOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  const double value = found != object.end() && found->is_number() ? found->get<double>() : 0;
+  return std::isfinite(value) && value > 0 ? value : 0;
+}
+
+// Of "int64[4] bfloat16[4,8] -> bfloat16[4,8]" the first of floating point, as the cost model takes it.
+std::string DTypeOf(const std::string& shapes) {
+  for (const absl::string_view tensor : absl::StrSplit(shapes, ' ')) {
+    const absl::string_view dtype = tensor.substr(0, tensor.find('['));
+    if (absl::StrContains(dtype, "float")) return std::string(dtype);
+  }
+  return "";
+}
+
 // Written with a tenth of a nanosecond more (core/trace/trace_text.h). Below a year.
 int64_t Nanoseconds(const Json& event, const char* key) {
   const auto found = event.find(key);
@@ -84,6 +101,11 @@ class Events {
       slice.module = TextOf(*args, "module");
       slice.group = TextOf(*args, "group");
       slice.ranks = NumberOf(*args, "ranks");
+      if (category == "compute") {
+        slice.dtype = DTypeOf(TextOf(*args, "shapes"));
+        slice.flops = AmountOf(*args, "flops");
+        slice.bytes = AmountOf(*args, "bytes");
+      }
     }
     slices_.push_back({NumberOf(event, "pid"), NumberOf(event, "tid"), std::move(slice)});
   }

@@ -17,6 +17,9 @@ struct TraceSlice {
   std::string group;                   // of communication: "dp_shard"
   int64_t ranks = 0;                   // of a collective's group; 0: of no group, or a message
   int64_t begin_ns = 0, end_ns = 0;
+  // Of an operator, where the file says it: the floating-point type it computes in, "bfloat16", its arithmetic and its traffic.
+  std::string dtype = {};
+  double flops = 0, bytes = 0;
 };
 
 struct TracedStage {

@@ -104,6 +104,17 @@ TEST_F(WhatIf, CompareTraceHoldsAMeasuredStepAgainstThePrediction) {
     gathers = gathers || row["collective"] == "lego::all_gather_into";
   }
   EXPECT_TRUE(gathers) << json["collectives"];
+  // Two rows of 16 tokens on each rank; of every weight three products, of two FLOPs an element and token.
+  const double h = 32, inner = 64, kv = 16, block = h * (h + kv) * 2 + 3 * h * inner, weights = 2 * block + 256 * h;
+  double products = 0;
+  for (const Json& row : json["achieved"]) {
+    const std::string name = row["operator"];
+    if (name == "aten::mm" || name == "aten::addmm") products += row["flops"].get<double>();
+    EXPECT_GT(row["measured_seconds"].get<double>(), 0) << row;
+    EXPECT_GT(row["least_seconds"].get<double>(), 0) << row;
+    EXPECT_TRUE(row["bound"] == "compute" || row["bound"] == "memory bandwidth") << row;
+  }
+  EXPECT_DOUBLE_EQ(products, 6 * 2 * 16 * weights);
   std::set<std::string> categories;
   for (const Json& row : json["memory"]) {
     categories.insert(row["category"]);
@@ -117,7 +128,8 @@ TEST_F(WhatIf, CompareTraceHoldsAMeasuredStepAgainstThePrediction) {
   for (const char* category : {"all", "sharded parameter", "unsharded parameter", "activation", "optimizer state"})
     EXPECT_TRUE(categories.count(category)) << category << " in " << json["memory"];
   const Result table = Run({"compare-trace", Path("predicted.json.gz"), measured, "--rows", "3"});
-  EXPECT_NE(table.out.find("Where they part"), std::string::npos) << table.out;
+  for (const char* part : {"Where they part", "at least  achieved  bound by"})
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
   ExpectError({"compare-trace", recipe, measured}, 2, {"PREDICTED", "recipe.toml", "no trace file"});
   ExpectError({"compare-trace", Path("predicted.json.gz"), Path("none")}, 2, {"MEASURED", "none"});
 }

@@ -4,9 +4,9 @@
 
 In a case whose name ends in _bf16 parameters and gradients are rounded to bfloat16 first and held in it, and so is what the
 optimizer keeps. (The fused SGD of this version is wrong for bfloat16 on CPUs: a first step of 0.1 x gradient is off by up to
-0.35. What is recorded is the one that is not fused.) In one that ends in _masters parameters are held in bfloat16, too; what is updated
-are copies of them in float32, "master STEP PARAMETER NUMBER ...", under the gradients as they are, and after each step parameters
-are copied from these.
+0.35. What is recorded is the one that is not fused.) In one that ends in _masters parameters are held in bfloat16, too; what is
+updated are copies of them in float32, "master STEP PARAMETER NUMBER ...", under the gradients as they are, and after each step
+parameters are copied from these.
 """
 import torch
 
