@@ -75,9 +75,9 @@ std::string AchievedText(const std::vector<AchievedRow>& achieved, size_t rows) 
   for (size_t i = 0; i < std::min(rows, achieved.size()); ++i) {
     const AchievedRow& row = achieved[i];
     const bool known = row.least > 0;
-    table.Add({row.name, row.dtype, absl::StrCat(row.count), CountText(row.flops), BytesText(row.bytes), SecondsText(row.measured),
-               known ? SecondsText(row.least) : "-", known && row.measured > 0 ? PercentText(row.share()) : "-",
-               known ? row.bound() : "-"});
+    table.Add({row.name, row.dtype, absl::StrCat(row.count), CountText(row.flops), BytesText(row.bytes),
+               SecondsText(row.measured), known ? SecondsText(row.least) : "-",
+               known && row.measured > 0 ? PercentText(row.share()) : "-", known ? row.bound() : "-"});
   }
   const char* const more = rows < achieved.size() ? " (--rows shows more)" : "";
   return absl::StrCat("\nMeasured operators beside the least time that the predicted device's peaks allow", more, ":\n",
