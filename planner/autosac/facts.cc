@@ -8,13 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/operators/operator_table.h"
 #include "core/recipe/keep_policy.h"
 #include "core/trace/annotation.h"
 #include "core/trace/effects.h"
 #include "proto/status.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
-#include "simulator/cost/operator_table.h"
 #include "simulator/memory/memory_simulator.h"
 
 namespace legoai::planner {
