@@ -68,7 +68,7 @@ constexpr TorchTitanKey kKeys[] = {
     {"validation.dataset_path", kHeldOut},
     {"validation.local_batch_size", "remove it: evaluation has training.local_batch_size"},
     {"validation.seq_len", "remove it: evaluation has training.seq_len"},
-    {"profiling", "remove the section: `lego simulate --trace FILE` shows a step; a run is not traced"},
+    {"profiling", "remove the section: `lego simulate --trace FILE` shows a step, and metrics.trace_steps traces steps of a run"},
     {"compile.components", "remove it: the whole step is one program, model and loss"},
     {"compile.backend", "remove it: passes of core/trace/passes rewrite the step"},
     {"debug", "remove the section: the seed is training.seed"},

@@ -78,7 +78,7 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
             "  checkpoint.folder = checkpoint: remove it: checkpoints are in checkpoints/ of job.dump_folder\n"
             "  metrics.save_tb_folder = tb: remove it: event files are in tensorboard/ of job.dump_folder\n"
             "  model.flavor = 8B: name family and size together: model.name = \"llama3-8b\" (`lego models`), or a config.json\n"
-            "  profiling: remove the section: `lego simulate --trace FILE` shows a step; a run is not traced\n"
+            "  profiling: remove the section: `lego simulate --trace FILE` shows a step, and metrics.trace_steps traces steps of a run\n"
             "  training.batch_size = 1: is training.local_batch_size here\n"
             "  training.compile = false: is compile.enable here\n"
             "  training.dataset = c4: give a text file instead: training.dataset_path\n"

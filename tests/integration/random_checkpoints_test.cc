@@ -35,6 +35,7 @@ void HoldBesideMasters(v1::Recipe* recipe) {
 void ComputeIn(v1::DType precision, v1::Training* training) {
   training->set_mixed_precision_param(precision);
   training->clear_initial_loss_scale();
+  if (precision != v1::FLOAT16 && training->dtype() == v1::FLOAT16) training->set_dtype(v1::BFLOAT16);  // beside masters, still
   if (precision != v1::FLOAT16) return;
   training->set_dtype(v1::FLOAT32);
   training->set_initial_loss_scale(256);

@@ -78,12 +78,15 @@ constexpr double kGiB = 1 << 30;
 
 absl::Status CheckMemory(const v1::Model& config, at::ScalarType dtype, int64_t positions) {
   const auto element = static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t needed = model::ParameterCount(config) * element + CacheBytes(config, positions, element);
+  // Capped scores of the text are tensors, of which two are there at once, beside masks (worker/model/layers.h).
+  const int64_t of_position = config.attn_logit_softcapping() > 0 ? (2 * config.num_attention_heads() + 3) * element : 0;
+  const int64_t needed = model::ParameterCount(config) * element + CacheBytes(config, positions, element) +
+                         of_position * positions * positions;
   const int64_t there = launch::HostMemoryBytes();
   if (needed < there) return absl::OkStatus();
   const char* remedy = dtype == at::kFloat ? "--dtype bfloat16 takes half, fewer tokens a smaller cache" : "take a smaller model";
   return FieldError("RUN|FOLDER", config.name(),
-                    absl::StrFormat("takes %.1f GiB for weights and cache, and this machine has %.1f GiB: %s",
+                    absl::StrFormat("takes %.1f GiB for weights, cache and scores, and this machine has %.1f GiB: %s",
                                     static_cast<double>(needed) / kGiB, static_cast<double>(there) / kGiB, remedy),
                     absl::StatusCode::kResourceExhausted);
 }
