@@ -62,6 +62,8 @@ class TemporaryFolder {
 absl::StatusOr<std::vector<StageModel>> ModelsOf(v1::SimRequest request, const SacOptions& options, Estimator& estimator) {
   ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
   request.set_stages_directory(folder->path());
+  // Policies act on the step as it is captured; this pass would cut its products first.
+  request.mutable_recipe()->mutable_parallelism()->set_enable_async_tensor_parallel(false);
   ASSIGN_OR_RETURN(const auto estimate, EstimateOne(request, estimator, options.cancel));
   std::vector<StageModel> stages;
   for (int i = 0; i < estimate.stages_size(); ++i) {
@@ -108,18 +110,26 @@ class Search {
     }
     std::set<std::string> tried;
     for (int i = 0; i < kMostSimulations; ++i) {
-      ASSIGN_OR_RETURN(auto policies, Solve());
-      const auto section = SectionFor(policies);
-      if (!tried.insert(section.SerializeAsString()).second) break;
-      ASSIGN_OR_RETURN(const auto estimate, EstimateOne(With(request_, section), estimator_, options_.cancel));
-      ++result_.simulations;
-      Take(section, estimate, std::move(policies));
-      if (!Move(estimate)) break;
+      const absl::StatusOr<bool> goes_on = Try(&tried);
+      const bool may_stop = found_ && !absl::IsCancelled(goes_on.status());  // with what earlier ones found
+      if (!goes_on.ok()) return may_stop ? absl::OkStatus() : goes_on.status();
+      if (!*goes_on) break;
     }
     return absl::OkStatus();
   }
 
  private:
+  // One more policy. False: there is nothing left to try.
+  absl::StatusOr<bool> Try(std::set<std::string>* tried) {
+    ASSIGN_OR_RETURN(auto policies, Solve());
+    const auto section = SectionFor(policies);
+    if (!tried->insert(section.SerializeAsString()).second) return false;
+    ASSIGN_OR_RETURN(const auto estimate, EstimateOne(With(request_, section), estimator_, options_.cancel));
+    ++result_.simulations;
+    Take(section, estimate, std::move(policies));
+    return Move(estimate);
+  }
+
   absl::StatusOr<std::vector<std::vector<BlockPolicy>>> Solve() {
     const absl::Time start = absl::Now();
     std::vector<std::vector<BlockPolicy>> policies;
@@ -152,6 +162,7 @@ class Search {
             std::vector<std::vector<BlockPolicy>> policies) {
     const bool fits = PeakOf(estimate) <= options_.budget_bytes;
     if (!fits || estimate.step_time_seconds() >= result_.chosen.step_time_seconds()) return;
+    found_ = true;
     result_.section = section;
     result_.chosen = estimate;
     result_.policies = std::move(policies);
@@ -173,6 +184,7 @@ class Search {
   Estimator& estimator_;
   SacResult& result_;
   std::vector<Bracket> brackets_;  // by stage
+  bool found_ = false;             // a policy that fits and is faster than full checkpointing
 };
 
 }  // namespace
@@ -200,8 +212,13 @@ PolicyGain GainOf(const SacResult& result) {
           .full_peak_bytes = PeakOf(result.full)};
 }
 
-absl::StatusOr<SacResult> AutoSac(const v1::SimRequest& request, const SacOptions& options, Estimator& estimator) {
+absl::StatusOr<SacResult> AutoSac(const v1::SimRequest& asked, const SacOptions& options, Estimator& estimator) {
   SacResult result;
+  v1::SimRequest request = asked;
+  if (request.recipe().compile().fsdp_bucketing() == v1::BUCKET_BY_PLAN) {  // buckets, too, have what the budget allows
+    v1::Device* const device = request.mutable_cluster()->mutable_device();
+    device->set_memory_bytes(std::min(device->memory_bytes(), options.budget_bytes + device->reserve_bytes()));
+  }
   ASSIGN_OR_RETURN(auto both,
                    EstimateAll({With(request, Mode(v1::AC_NONE)), With(request, Mode(v1::AC_FULL))}, estimator, options.cancel));
   RETURN_IF_ERROR(both[0].status());

@@ -207,7 +207,7 @@ class Explainer {
     const bool all_known = result_.failed() == 0 && result_.not_reached() == static_cast<int64_t>(facts_.not_simulated.size());
     std::string faster;
     for (const SimulatedRecipe& one : facts_.unfit) {
-      if (Key(one.survivor->recipe) != Key(rejected.recipe())) continue;
+      if (Key(one.estimate->recipe()) != Key(rejected.recipe())) continue;
       too_large_.insert(one.survivor);
       faster = WithMoreMemory(one);
     }

@@ -176,13 +176,15 @@ class ResultMaker {
     for (size_t i = 0; i < facts_.ranked.size() && result_.ranked_size() < top; ++i)
       add(RankSimulated(*facts_.ranked[i].estimate));
     for (size_t i = 0; i < facts_.not_simulated.size() && result_.ranked_size() < top; ++i) {
+      // The same with collectives by block is among them.
+      if (facts_.not_simulated[i]->recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_PLAN) continue;
       add(RankEstimated(request_, *facts_.not_simulated[i]));
     }
   }
 
   void AddRejected() {
     std::vector<v1::RejectedRecipe> by_memory;
-    for (const SimulatedRecipe& one : facts_.unfit) by_memory.push_back(RejectUnfit(one.survivor->recipe, *one.estimate));
+    for (const SimulatedRecipe& one : facts_.unfit) by_memory.push_back(RejectUnfit(one.estimate->recipe(), *one.estimate));
     const int64_t usable = UsableBytes(request_.cluster());
     for (const auto& bounded : space_.closest) by_memory.push_back(RejectBounded(bounded, usable));
     std::stable_sort(by_memory.begin(), by_memory.end(),

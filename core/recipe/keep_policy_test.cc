@@ -50,7 +50,7 @@ TEST(KeepPolicy, PatternsAreOverTheModulesOfABlock) {
 
 TEST(KeepPolicy, SaysWhatIsWrongWithARule) {
   EXPECT_EQ(Refusal(kOpPolicy), "accepted");
-  EXPECT_EQ(Refusal(" ; "), "|must have rules of the form MODULE OPERATOR WHICH, separated by semicolons");
+  EXPECT_EQ(Refusal(" ; "), "|must have rules of the form [BLOCKS:]MODULE OPERATOR WHICH, separated by semicolons");
   EXPECT_EQ(Refusal("* aten::mm all; mlp aten::mm"),
             "mlp aten::mm|must be [BLOCKS:]MODULE OPERATOR WHICH, such as \"mlp.* aten::mm odd\" or \"8-15:mlp.* aten::mm all\"");
   EXPECT_EQ(Refusal("* aten::mm 0"), "* aten::mm 0|must end with all, odd, even, or a number of 1 to 1000");

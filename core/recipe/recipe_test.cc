@@ -87,7 +87,7 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
             "activation_checkpoint.selective_ac_policy|* aten::mm all|needs selective_ac_option = \"policy\"");
   const std::string policy = "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"policy\"\n";
   EXPECT_EQ(Refusal(policy),
-            "activation_checkpoint.selective_ac_policy||must have rules of the form MODULE OPERATOR WHICH, "
+            "activation_checkpoint.selective_ac_policy||must have rules of the form [BLOCKS:]MODULE OPERATOR WHICH, "
             "separated by semicolons");
   EXPECT_EQ(Refusal(policy + "selective_ac_policy = \"mlp.* aten::mm odd\""), "accepted");
   EXPECT_EQ(Refusal("[training]\nmixed_precision_reduce = \"bfloat16\""),

@@ -228,7 +228,9 @@ class Reader {
     Progress progress{.waiting = std::vector<int64_t>(blocks.size(), 0)};
     for (uint32_t i = 0; i < trace_.instructions.size(); ++i) {
       const Instruction& op = trace_.instructions[i];
-      if (Computes(op)) Advance(op, index_of, &progress);
+      // Parameters are gathered ahead, under the path of the block that they are for.
+      const bool runs = Computes(op) && RowOf(op).op_class != sim::OpClass::kView && IsOfBlock(op, i);
+      if (runs) Advance(op, index_of, &progress);
       int64_t& bytes = states[progress.waiting];
       bytes = std::max(bytes, most[i]);
     }

@@ -29,6 +29,7 @@ absl::StatusOr<std::vector<double>> Milp::Minimize(const Limits& limits) const {
   Set(model, "log", "0");
   Set(model, "slog", "0");
   Set(model, "sec", absl::StrCat(limits.seconds));
+  Set(model, "maxNodes", absl::StrCat(limits.nodes));
   Set(model, "ratio", absl::StrCat(limits.gap));
   for (const Variable& v : variables_)
     Cbc_addCol(model, "", Bound(v.least), Bound(v.most), v.cost, v.integer, 0, nullptr, nullptr);

@@ -3,6 +3,7 @@
 // Not thread-safe; solvers of different programs may run at a time. Prints nothing.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@ class Milp {
 
   struct Limits {
     double seconds = 30;
+    int64_t nodes = 1'000'000;  // of the search: unlike seconds, the same on any machine
     double gap = 0;  // a solution may be worse than the best one by this share
   };
   // The value of each variable; integers are whole. Errors: NotFound if no values meet the rows; DeadlineExceeded if none were

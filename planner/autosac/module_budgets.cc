@@ -47,7 +47,7 @@ class BudgetProgram {
       if (room < 0) return absl::NotFoundError("the budget is below what is needed with all blocks recomputed");
       if (!kept.empty()) program_.AddAtMost(std::move(kept), room);
     }
-    ASSIGN_OR_RETURN(const auto values, program_.Minimize({.seconds = 20, .gap = 1e-4}));
+    ASSIGN_OR_RETURN(const auto values, program_.Minimize({.seconds = 120, .nodes = 20'000, .gap = 1e-4}));
     std::vector<BlockBudget> budgets;
     for (const Block& block : blocks_)
       budgets.push_back({values[block.recomputed] > 0.5, static_cast<int64_t>(values[block.kept] * kMiB)});

@@ -175,8 +175,9 @@ absl::StatusOr<v1::Estimate> SimulateAll(const Arguments& arguments, const v1::S
   if (passes) besides->passes = passes->Read();
   for (const v1::SimRequest& other : WithoutPlan(request)) {
     if (besides->bucketing.empty()) besides->bucketing.push_back(estimate);
-    ASSIGN_OR_RETURN(auto compared, simulate(other, ""));
-    besides->bucketing.push_back(std::move(compared));
+    auto compared = simulate(other, "");
+    if (absl::IsCancelled(compared.status())) return compared.status();
+    if (compared.ok()) besides->bucketing.push_back(*std::move(compared));  // what fails beside it says nothing of it
   }
   line.Clear();
   return estimate;

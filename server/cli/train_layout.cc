@@ -93,6 +93,7 @@ bool IsPlanned(const std::string& path) {
 std::optional<v1::Recipe> Constrained(const v1::JobSpec& spec, v1::Recipe recipe) {
   for (const std::string& text : spec.planning().constraints()) {
     const std::pair<std::string, std::string> constraint = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (IsPlanned(constraint.first) && constraint.second == kAuto) continue;  // the plan answered it
     v1::Recipe wanted = recipe;
     if (!ApplyOverride(&wanted, constraint.first, constraint.second).ok()) return std::nullopt;
     if (IsPlanned(constraint.first) && wanted.SerializeAsString() != recipe.SerializeAsString()) return std::nullopt;
@@ -104,15 +105,20 @@ std::optional<v1::Recipe> Constrained(const v1::JobSpec& spec, v1::Recipe recipe
 // What is open as `kept` has it; nothing where that does not suit the rest, or other ranks.
 std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recipe& kept) {
   v1::Recipe open = WithDefaults(request.spec.recipe());
-  if (open.activation_checkpoint().mode() == v1::AC_AUTO)
+  if (!request.spec.recipe().activation_checkpoint().has_selective_ac_option())
     open.mutable_activation_checkpoint()->set_selective_ac_policy(kept.activation_checkpoint().selective_ac_policy());
   for (const Key& key : kPlanned) {
     if (!IsOpen(request.spec.recipe(), key)) continue;
     const std::string value = ValueOf(kept, key);
     if (!value.empty() && !ApplyOverride(&open, PathOf(key), value).ok()) return std::nullopt;
   }
-  const auto recipe = Constrained(request.spec, std::move(open));
+  auto recipe = Constrained(request.spec, std::move(open));
   if (!recipe) return std::nullopt;
+  if (v1::CompileSection& compile = *recipe->mutable_compile(); compile.fsdp_bucketing() == v1::BUCKET_BY_PLAN) {
+    compile.set_fsdp_bucketing(kept.compile().fsdp_bucketing());
+    compile.set_fsdp_reorder(kept.compile().fsdp_reorder());
+    *compile.mutable_fsdp_buckets() = kept.compile().fsdp_buckets();
+  }
   const auto resolved = parallel::ResolvedRecipe::Create(*recipe, request.model, Ranks(request.cluster));
   return resolved.ok() ? recipe : std::nullopt;
 }
