@@ -212,8 +212,7 @@ class ResultMaker {
   v1::PlanResult result_;
 };
 
-// Of the best recipes, so many are simulated with gathers two layers ahead too: it hides more of the communication in some and
-// takes more memory in all, and the closed forms do not tell.
+// Of the best recipes, so many are simulated with gathers two layers ahead too: what that hides the closed forms do not tell.
 constexpr size_t kGatheredFurther = 4;
 constexpr int64_t kLayersAhead = 2;
 // What must be exposed for it to be worth a try, as a share of the step.
