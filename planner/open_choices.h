@@ -1,5 +1,5 @@
-// What a request leaves to the plan beside the layout: a policy of checkpointing (auto_sac.h), buckets of FSDP's collectives, and how
-// far ahead these are gathered.
+// What a request leaves to the plan beside the layout: a policy of checkpointing (auto_sac.h), buckets of FSDP's collectives, and
+// how far ahead these are gathered.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -14,8 +14,8 @@ struct OpenChoices {
   bool depth = false;     // parallelism.fsdp_prefetch_depth, which nobody gave
 };
 
-// Takes what says "auto" out of the base and the constraints. The request is then one for any checkpointing, which leaves free what is beyond
-// memory_budget_gib, and for collectives by block. Errors: FieldError of what cannot be left to a plan.
+// Takes what says "auto" out of the base and the constraints. The request is then one for any checkpointing, which leaves free
+// what is beyond memory_budget_gib, and for collectives by block. Errors: FieldError of what cannot be left to a plan.
 absl::StatusOr<OpenChoices> TakeOpenChoices(v1::PlanRequest* request);
 
 }  // namespace legoai::planner

@@ -53,8 +53,8 @@ Broken FsdpBucketingHasAProgram(const Candidate& c) {
   if (compile.fsdp_bucketing() == v1::BUCKET_BY_BLOCK) {
     if (compile.fsdp_reorder()) return {};
     return Refuse("compile.fsdp_reorder", "false",
-                  "needs compile.fsdp_bucketing = \"none\" or \"manual\": of blocks, parallelism.fsdp_prefetch_depth says how far "
-                  "ahead they are gathered");
+                  "needs compile.fsdp_bucketing = \"none\" or \"manual\": of blocks, parallelism.fsdp_prefetch_depth says how "
+                  "far ahead they are gathered");
   }
   if (!compile.enable()) return Refuse(kBucketing, bucketing, "needs compile.enable = true: a pass joins the collectives");
   if (compile.fsdp_bucketing() == v1::BUCKET_BY_MODULES && compile.fsdp_buckets().empty())

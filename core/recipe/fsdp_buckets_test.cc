@@ -50,7 +50,8 @@ v1::FieldViolation Refusal(const v1::Recipe& recipe) {
 
 TEST(FsdpBuckets, ThatAreSoundAreLegal) {
   const v1::Model model = model::ResolveModel("llama3-1b").value();
-  for (const v1::Recipe& recipe : {Bucketed({{"layers.*"}}), Bucketed({{"tok_embeddings", "layers.0.mlp"}, {"norm", "output"}})}) {
+  for (const v1::Recipe& recipe :
+       {Bucketed({{"layers.*"}}), Bucketed({{"tok_embeddings", "layers.0.mlp"}, {"norm", "output"}})}) {
     EXPECT_TRUE(ResolvedRecipe::Create(recipe, model, 8).ok()) << ResolvedRecipe::Create(recipe, model, 8).status();
   }
 }

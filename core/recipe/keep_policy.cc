@@ -76,7 +76,9 @@ absl::StatusOr<std::vector<KeepRule>> ParseKeepPolicy(std::string_view text) {
     ASSIGN_OR_RETURN(KeepRule rule, ParseRule(std::string(absl::StripAsciiWhitespace(part))));
     rules.push_back(std::move(rule));
   }
-  if (rules.empty()) return FieldError(kField, "", "must have rules of the form [BLOCKS:]MODULE OPERATOR WHICH, separated by semicolons");
+  if (rules.empty()) {
+    return FieldError(kField, "", "must have rules of the form [BLOCKS:]MODULE OPERATOR WHICH, separated by semicolons");
+  }
   return rules;
 }
 

@@ -185,7 +185,8 @@ TEST_F(Lego, BadRecipesAreRefusedByNameBeforeAnythingStarts) {
   Write(Path("titan.toml"), "[training]\ncompile = true\nbatch_size = 8\n[profiling]\nenable_profiling = true\n");
   ExpectError({"train", Path("titan.toml")}, 2,
               {"titan.toml: 3 faults:\n", "\n  profiling: remove the section",
-               "\n  training.batch_size = 8: is training.local_batch_size", "\n  training.compile = true: is compile.enable here"});
+               "\n  training.batch_size = 8: is training.local_batch_size",
+               "\n  training.compile = true: is compile.enable here"});
   EXPECT_FALSE(fs::exists(folder_ / "run/metrics.jsonl"));
 }
 

@@ -37,8 +37,8 @@ struct StepSimulation {
 absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
                                             const ComputeCostModel& compute, const CollectiveCostModel& collectives);
 
-// A lower bound of the simulated step: all the work of one rank's compute stream, each task alone, of the stage with the most. The
-// work of one instance of each instruction. Errors: those of the cost models.
+// A lower bound of the simulated step: all the work of one rank's compute stream, each task alone, of the stage with the most.
+// The work of one instance of each instruction. Errors: those of the cost models.
 absl::StatusOr<double> LeastStepSeconds(const std::vector<StageTrace>& stages, const ComputeCostModel& compute,
                                         const CollectiveCostModel& collectives);
 

@@ -304,8 +304,8 @@ const v1::StageEstimate* StageOf(const v1::Estimate& estimate, int64_t number) {
   return nullptr;
 }
 
-// Where the time of what does not fit is only wanted if it is short, it is told where the step might be shorter. If not, one stage
-// that does not fit may stand for all, with the memory that it has in the whole.
+// Where the time of what does not fit is only wanted if it is short, it is told where the step might be shorter. If not, one
+// stage that does not fit may stand for all, with the memory that it has in the whole.
 TEST(EstimateRecipe, TellsNoTimeOfWhatFitsNowhereAndIsSlow) {
   for (const int64_t pp : {1, 2, 4}) {
     SCOPED_TRACE(testing::Message() << "pp " << pp);

@@ -194,8 +194,8 @@ TEST_F(WorkspaceTest, BlocksOfProductsAreThoseOfOneDnn) {
   };
   EXPECT_EQ(bytes("aten::mm", true), 16 * 16 * 4 + 32 * 64 * 2 + 1024);
   EXPECT_EQ(bytes("aten::mm", false), 0);
-  // 32 rows of scores of 64 keys for each of two threads: probabilities and gradients in fp32 and in bfloat16, and row sums; and a
-  // copy of the output's gradient, whose heads lie apart. The product is [64, 32] x [32, 32], its left operand transposed.
+  // 32 rows of scores of 64 keys for each of two threads: probabilities and gradients in fp32 and in bfloat16, and row sums; and
+  // a copy of the output's gradient, whose heads lie apart. The product is [64, 32] x [32, 32], its left operand transposed.
   constexpr int64_t kRows = 32, kKeys = 64;
   const int64_t own = 4 * 64 * 32 * 2 + 2 * ((2 * kRows * kKeys + kRows) * 4 + 2 * kRows * kKeys * 2);
   EXPECT_EQ(bytes("lego::attention_backward", false), own);

@@ -16,7 +16,7 @@ NAMES = {"llama318b": "llama3-8b", "llama38b": "llama3-8b", "llama3170b": "llama
 LLAMA2 = {"llama213b": (40, 5120, 40, 40, 13824, 32000), "llama270b": (80, 8192, 64, 8, 28672, 32000)}
 # Models that are not built, by what they are.
 OTHERS = {"TIMM ViT-H/14": "vision", "ConvNeXt V2": "vision", "HF CLIP ViT-L/14-336": "vision", "Texthawk": "vision",
-          "HF T5": "an encoder and a decoder", "DeepSeek3": "a mixture of experts", "Llama-MoE": "a mixture of experts",
+          "HF T5": "an encoder and a decoder, of a size that is not printed", "DeepSeek3": "a mixture of experts", "Llama-MoE": "a mixture of experts",
           "Mistral": "a mixture of experts (expert parallel 8)"}
 # Attention and what is quadratic in the sequence is computed again, all else is kept (Korthikanti et al. 2022, section 5).
 ATTENTION_AGAIN = "* aten::mm|aten::addmm|aten::native_layer_norm|aten::gelu|aten::add all"

@@ -1,13 +1,15 @@
-"""Training on this machine's CPU by LegoAI and by PyTorch eager of the same version, in turns.
+"""Training on this machine's CPU by LegoAI and by PyTorch of the same version, in turns: eager, and compiled.
 
-    pytorch.py [--rounds N] [--json] [PART]      PART of MODEL-RANKS-DTYPE: "llama-1-float32"
+    pytorch.py [--rounds N] [--json] [PART]      PART of MODEL-RANKS-DTYPE-WAY: "llama-1-float32-eager"
 
 The same model (tools/gpu/eager_model.py has PyTorch's), weights, tokens, threads, dtype, loss, clipping and AdamW (PyTorch's
 fused one, its fastest on CPUs). Each round makes a step of the one and a step of the other, and who goes first changes; a row has
 the medians over the rounds, also of the ratios within a round: PyTorch's seconds divided by LegoAI's, above 1 where LegoAI is the
 faster. `processor_ratio` is that of the processor's seconds, which other programs disturb less. The losses of the first steps
-tell whether both train the same. With two ranks: FSDP over Gloo, PyTorch's fully_shard around each block and the whole. Wants
-`tools/fetch_deps transformers`, which brings PyTorch's Python part.
+tell whether both train the same. With two ranks: FSDP over Gloo, PyTorch's fully_shard around each block and the whole. Of the
+way "compiled", LegoAI trains the program of its step (compile.enable) and PyTorch what torch.compile (inductor) makes of model and
+loss; compilation is not in the seconds. Wants `tools/fetch_deps transformers`, which brings PyTorch's Python part, and for
+torch.compile a C++ compiler and Python's headers.
 """
 import argparse
 import itertools
@@ -41,12 +43,13 @@ MODELS = {
 }
 
 
-def write_job(folder, model, world, dtype):
+def write_job(folder, model, world, dtype, way):
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(MODELS[model], file)
     lines = [f"[model]\nname = \"config.json\"\n[training]\nseq_len = {SEQ}\nlocal_batch_size = {BATCH // world}\n"
              f"global_batch_size = {BATCH}\nmax_norm = {MAX_NORM}\nmixed_precision_param = \"{dtype}\"\n"
-             f"[parallelism]\ndata_parallel_shard_degree = {world}\n[optimizer]\nname = \"AdamW\""]
+             f"[parallelism]\ndata_parallel_shard_degree = {world}\n[compile]\nenable = {str(way == 'compiled').lower()}\n"
+             f"[optimizer]\nname = \"AdamW\""]
     lines += [f"{key} = {value!r}" for key, value in OPTIMIZER.items()]
     with open(os.path.join(folder, "recipe.toml"), "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
@@ -57,10 +60,10 @@ def write_job(folder, model, world, dtype):
         file.write(struct.pack(f"<{count}q", *(int(vocab * rng.random() ** 4) for _ in range(count))))
 
 
-class Eager:
+class PyTorch:
     """One rank of PyTorch, in this process."""
 
-    def __init__(self, folder, rank, world, port, threads, dtype):
+    def __init__(self, folder, rank, world, port, threads, dtype, way):
         sys.path.insert(0, os.path.join(ROOT, "tools/gpu"))
         import eager_model
         import torch
@@ -70,6 +73,8 @@ class Eager:
         self.parameters = sum(p.numel() for p in self.model.parameters())
         if world > 1:
             self.shard(port, dtype)
+        if way == "compiled":
+            self.loss_of = torch.compile(self.loss_of)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=OPTIMIZER["lr"], eps=OPTIMIZER["eps"], fused=True,
                                            betas=(OPTIMIZER["beta1"], OPTIMIZER["beta2"]), weight_decay=OPTIMIZER["weight_decay"])
         with open(os.path.join(folder, "tokens.bin"), "rb") as file:
@@ -108,13 +113,13 @@ def processor_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
-def serve_eager(folder, rank, world, port, threads, dtype):
+def serve_pytorch(folder, index, world, port, threads, dtype, way):
     """Answers as pytorch_bench does."""
-    eager = Eager(folder, int(rank), int(world), int(port), int(threads), dtype)
-    print("ready", eager.parameters, flush=True)
+    rank = PyTorch(folder, int(index), int(world), int(port), int(threads), dtype, way)
+    print("ready", rank.parameters, flush=True)
     for line in sys.stdin:
         processor, begin = processor_seconds(), time.monotonic()
-        losses = [eager.train() for _ in range(int(line))]
+        losses = [rank.train() for _ in range(int(line))]
         print(json.dumps({"seconds": time.monotonic() - begin, "processor_seconds": processor_seconds() - processor,
                           "losses": losses}), flush=True)
 
@@ -159,19 +164,23 @@ def python_environment():
     if not os.path.isdir(os.path.join(packages, "torch")):
         raise SystemExit(f"{packages} is not there: run tools/fetch_deps transformers")
     libraries = ":".join([f"{packages}/stubs", f"{nvidia}/cu13/lib", f"{nvidia}/nccl/lib"])
-    return {**os.environ, "PYTHONPATH": packages, "LD_LIBRARY_PATH": libraries, "PYTHONDONTWRITEBYTECODE": "1"}
+    # The Python part is unpacked without headers and libraries, which inductor's kernels are compiled with.
+    wheel = os.path.join(os.path.dirname(nvidia), "torch")
+    headers = f"{wheel}/include:{wheel}/include/torch/csrc/api/include"
+    return {**os.environ, "PYTHONPATH": packages, "LD_LIBRARY_PATH": libraries, "PYTHONDONTWRITEBYTECODE": "1", "CPATH": headers,
+            "LIBRARY_PATH": f"{wheel}/lib"}
 
 
-def compare(model, world, dtype, rounds):
+def compare(model, world, dtype, way, rounds):
     threads = max(1, len(os.sched_getaffinity(0)) // world)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with tempfile.TemporaryDirectory() as folder:
         if world > 1:  # weights of one process: those that each rank has its part of
-            write_job(folder, model, 1, "float32")
+            write_job(folder, model, 1, "float32", "eager")
             Side(lambda rank, port: [BENCH, folder, rank, 1, port, threads], 1, environment).end()
-        write_job(folder, model, world, dtype)
+        write_job(folder, model, world, dtype, way)
         ours = Side(lambda rank, port: [BENCH, folder, rank, world, port, threads], world, environment)
-        theirs = Side(lambda rank, port: [sys.executable, __file__, "--rank", folder, rank, world, port, threads, dtype], world,
+        theirs = Side(lambda rank, port: [sys.executable, __file__, "--rank", folder, rank, world, port, threads, dtype, way], world,
                       {**python_environment(), "OMP_NUM_THREADS": str(threads)})
         first = [side.train(WARM_UP)[2] for side in (ours, theirs)]
         turns = []
@@ -185,7 +194,7 @@ def compare(model, world, dtype, rounds):
     if parameters[0] != parameters[1]:
         raise SystemExit(f"{model}: {parameters[0]} parameters of ours, {parameters[1]} of PyTorch's")
     ratios = sorted(their[0] / our[0] for our, their in turns)
-    return {"model": model, "parameters_millions": parameters[0] / 1e6, "ranks": world, "threads": threads, "dtype": dtype,
+    return {"model": model, "parameters_millions": parameters[0] / 1e6, "ranks": world, "threads": threads, "dtype": dtype, "way": way,
             "lego_seconds": statistics.median(our[0] for our, _ in turns),
             "pytorch_seconds": statistics.median(their[0] for _, their in turns),
             "ratio": statistics.median(ratios), "ratio_quarter": ratios[len(ratios) // 4],
@@ -202,14 +211,15 @@ def main():
     given = parser.parse_args()
     from report import report
     rows = []
-    for model, (world, dtype) in itertools.product(MODELS, [(1, "float32"), (2, "float32"), (2, "bfloat16")]):
-        if given.part in f"{model}-{world}-{dtype}":
-            rows.append(compare(model, world, dtype, given.rounds))
+    kinds = [(1, "float32", "eager"), (2, "float32", "eager"), (2, "bfloat16", "eager"), (1, "float32", "compiled")]
+    for model, (world, dtype, way) in itertools.product(MODELS, kinds):
+        if given.part in f"{model}-{world}-{dtype}-{way}":
+            rows.append(compare(model, world, dtype, way, given.rounds))
     report(rows)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
-        serve_eager(*sys.argv[2:])
+        serve_pytorch(*sys.argv[2:])
     else:
         main()

@@ -30,6 +30,7 @@
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
 #include "worker/model/hf_weights.h"
+#include "worker/train/step_program.h"
 #include "worker/train/train_step.h"
 
 namespace legoai {
@@ -85,8 +86,17 @@ void FillBatch(train::StepInputs& inputs, const parallel::ResolvedRecipe& resolv
   inputs.rng[1].fill_(step);
 }
 
+// The step's program where the recipe has compile.enable, or none.
+absl::StatusOr<std::unique_ptr<train::StepProgram>> Program(train::TrainStep& step, const parallel::ResolvedRecipe& resolved) {
+  if (!resolved.recipe().compile().enable()) return nullptr;
+  ASSIGN_OR_RETURN(auto program, train::StepProgram::Capture(resolved, train::StepProgram::Part::kStep));
+  RETURN_IF_ERROR(program->Bind(step, at::kCPU));
+  return program;
+}
+
 absl::Status Serve(train::TrainStep& step, const parallel::ResolvedRecipe& resolved, int64_t rank,
                    const std::vector<int64_t>& tokens) {
+  ASSIGN_OR_RETURN(const auto program, Program(step, resolved));
   step.inputs().learning_rate.fill_(resolved.recipe().optimizer().lr());
   step.inputs().rng[0].fill_(resolved.recipe().training().seed());
   int64_t done = 0;
@@ -96,7 +106,7 @@ absl::Status Serve(train::TrainStep& step, const parallel::ResolvedRecipe& resol
     const auto begin = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < count; ++i) {
       FillBatch(step.inputs(), resolved, rank, done++, tokens);
-      ASSIGN_OR_RETURN(const auto result, step.Run());
+      ASSIGN_OR_RETURN(const auto result, program ? program->Run() : step.Run());
       losses.push_back(result.loss.item<float>());
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

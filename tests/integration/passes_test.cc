@@ -38,7 +38,8 @@ struct PassCase {
   bool async = false;  // tensor parallel
 };
 
-v1::CompileSection Compiled(v1::FsdpBucketing bucketing, bool reorder, const std::vector<std::vector<std::string>>& buckets = {}) {
+v1::CompileSection Compiled(v1::FsdpBucketing bucketing, bool reorder,
+                            const std::vector<std::vector<std::string>>& buckets = {}) {
   v1::CompileSection compile;
   compile.set_enable(true);
   compile.set_fsdp_bucketing(bucketing);

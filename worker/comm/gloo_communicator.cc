@@ -250,9 +250,10 @@ struct Rendezvous {
 };
 
 // A device whose event loop never takes a core from the rank's other threads when it wakes: it runs when they wait, or at the
-// scheduler's tick. Otherwise, where a rank has one core, a message that arrives while the caller sends wakes the loop, which finds
-// the pair's lock held and spins on it until that tick: milliseconds for many a small collective (docs/architecture.md). A lower
-// priority does not keep it from that; the policy for batches does (sched(7)), which a thread takes from the one that makes it.
+// scheduler's tick. Otherwise, where a rank has one core, a message that arrives while the caller sends wakes the loop, which
+// finds the pair's lock held and spins on it until that tick: milliseconds for many a small collective (docs/architecture.md). A
+// lower priority does not keep it from that; the policy for batches does (sched(7)), which a thread takes from the one that makes
+// it.
 std::shared_ptr<gloo::transport::Device> CreateYieldingDevice(const gloo::transport::tcp::attr& attributes) {
   std::shared_ptr<gloo::transport::Device> device;
   std::exception_ptr failure;

@@ -356,8 +356,8 @@ TEST_P(TrainerInBothModes, GoesOnFromATiedEmbeddingOnBothEndsOfAPipeline) {
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-3) << i;
 }
 
-// Parameters and state in bf16, rounded at random: what is stopped and goes on is rounded as what runs on; the folder that is left
-// holds the same numbers in fp32; and a run held in one type does not go on in another.
+// Parameters and state in bf16, rounded at random: what is stopped and goes on is rounded as what runs on; the folder that is
+// left holds the same numbers in fp32; and a run held in one type does not go on in another.
 TEST_P(TrainerInBothModes, HeldInBf16GoesOnBitByBit) {
   recipe().mutable_training()->set_dtype(v1::BFLOAT16);
   recipe().mutable_training()->set_mixed_precision_param(v1::BFLOAT16);

@@ -139,7 +139,9 @@ class Bucketing {
   absl::Status Adopt(uint32_t member, uint32_t bucket, const Columns& columns) {
     for (uint32_t v : values_of_[member]) {
       std::optional<Geometry> moved = InBucket(trace().geometries[trace().values[v].geometry], columns);
-      if (!moved) return absl::InternalError(absl::StrCat("storage ", member, ": value ", v, " runs across the rows of a buffer"));
+      if (!moved) {
+        return absl::InternalError(absl::StrCat("storage ", member, ": value ", v, " runs across the rows of a buffer"));
+      }
       rewriter_.trace().geometries.push_back(*std::move(moved));
       rewriter_.trace().values[v] = {bucket, static_cast<uint32_t>(trace().geometries.size() - 1)};
     }

@@ -26,8 +26,8 @@ using ::testing::Not;
 
 constexpr int64_t kRanks = 2;
 
-// A step of one rank: layers of parameters that are gathered before their layer, used one after the other, and freed; backward the
-// other way round, with gradients. As worker/parallel/fsdp.cc records it with a unit for each parameter.
+// A step of one rank: layers of parameters that are gathered before their layer, used one after the other, and freed; backward
+// the other way round, with gradients. As worker/parallel/fsdp.cc records it with a unit for each parameter.
 class Step {
  public:
   using Tensor = TraceBuilder::Tensor;
@@ -190,8 +190,12 @@ std::vector<Trace> TwoRanks(int microbatches) {
   std::vector<Trace> traces;
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     Step step(rank, {{{"model.embed_tokens.weight", 5}},
-                     {{"model.layers.0.mlp.up_proj.weight", 6}, {"model.layers.0.norm.weight", 2}, {"model.layers.0.mlp.down.weight", 7}},
-                     {{"model.layers.1.mlp.up_proj.weight", 6}, {"model.layers.1.norm.weight", 2}, {"model.layers.1.mlp.down.weight", 7}},
+                     {{"model.layers.0.mlp.up_proj.weight", 6},
+                      {"model.layers.0.norm.weight", 2},
+                      {"model.layers.0.mlp.down.weight", 7}},
+                     {{"model.layers.1.mlp.up_proj.weight", 6},
+                      {"model.layers.1.norm.weight", 2},
+                      {"model.layers.1.mlp.down.weight", 7}},
                      {{"lm_head.weight", 8}}});
     traces.push_back(step.Make(microbatches));
     EXPECT_THAT(TraceFindings(traces.back()), IsEmpty());
@@ -231,7 +235,9 @@ TEST(Passes, LeaveTheNumbersOfBothRanks) {
       const std::vector<Trace> after = After(traces, all[i]);
       Lockstep got(after);
       got.Run();
-      for (int64_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(got.Results(rank), due.Results(rank)) << "passes " << i << " rank " << rank;
+      for (int64_t rank = 0; rank < kRanks; ++rank) {
+        EXPECT_EQ(got.Results(rank), due.Results(rank)) << "passes " << i << " rank " << rank;
+      }
     }
   }
 }
@@ -301,7 +307,8 @@ TEST(DumpText, ChangesWhereTheTraceChanges) {
     if (instruction.kind == Instruction::Kind::kFree) ++instruction.immediate;
   }
   EXPECT_EQ(DumpText(before), DumpText(after));
-  EXPECT_THAT(DumpText(before), HasSubstr("forward0 compute [lm_head.weight] %forward0.lm_head.weight.use.1:FLOAT32[4]{1} = test::use("));
+  EXPECT_THAT(DumpText(before),
+              HasSubstr("forward0 compute [lm_head.weight] %forward0.lm_head.weight.use.1:FLOAT32[4]{1} = test::use("));
 }
 
 }  // namespace
