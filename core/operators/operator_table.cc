@@ -51,8 +51,8 @@ void AddElementwise(std::vector<OperatorRow>& rows) {
 }
 
 void AddComparisons(std::vector<OperatorRow>& rows) {
-  AddAll(rows, {}, {"aten::eq",           "aten::ne",          "aten::lt",           "aten::le",           "aten::gt",
-                    "aten::ge",           "aten::logical_and", "aten::logical_or",   "aten::logical_not",  "aten::logical_and_",
+  AddAll(rows, {.workspace = WorkspaceRule::kCasts}, {"aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge"});
+  AddAll(rows, {}, {"aten::logical_and", "aten::logical_or",   "aten::logical_not",  "aten::logical_and_",
                     "aten::logical_or_",  "aten::bitwise_and", "aten::bitwise_or",   "aten::bitwise_not",  "aten::bitwise_xor",
                     "aten::bitwise_and_", "aten::bitwise_or_", "aten::bitwise_xor_", "aten::bitwise_not_", "aten::logical_not_",
                     "aten::logical_xor",  "aten::eq_",         "aten::ne_",          "aten::lt_",          "aten::le_",

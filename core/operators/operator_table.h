@@ -48,7 +48,7 @@ enum class WorkspaceRule : uint8_t {
   kRmsNormBackward,    // lego::rms_norm_backward
   kEmbeddingBackward,
   kForeachNorm,
-  kCasts,  // arithmetic of operands that may have different types
+  kCasts,  // arithmetic of operands that may have different types, or of a tensor and a number
 };
 
 // Operators whose results have other sizes on CUDA than on CPU: simulator/memory/memory_simulator.h.

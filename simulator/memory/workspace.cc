@@ -228,11 +228,21 @@ v1::DType Common(v1::DType a, v1::DType b) {
   return graph::ElementBytes(a) > graph::ElementBytes(b) ? a : b;
 }
 
+// A number beside a tensor on CPU becomes a tensor of eight bytes, and once more one of the common type (PyTorch 2.11,
+// ATen/ScalarOps.h, wrapped_scalar_tensor; ATen/TensorIterator.cpp, compute_types).
+int64_t WrappedNumber(const InstructionView& op) {
+  const Geometry* const tensor = Input(op, 0);
+  const bool is_number = op.Constant<double>(1).has_value() || op.Constant<int64_t>(1).has_value();
+  if (tensor == nullptr || !is_number) return 0;
+  return 8 + (tensor->dtype == v1::INT64 && op.Constant<int64_t>(1) ? 0 : graph::ElementBytes(tensor->dtype));
+}
+
 // Arithmetic of floating tensors on CPU: operands of another type are cast to the common one first, which tensors without
 // dimensions have no say in, and what is written in place gets its result by way of one more (PyTorch 2.11,
 // ATen/TensorIterator.cpp, compute_types). CUDA's kernels cast as they read and write.
 int64_t Casts(const InstructionView& op, const WorkspaceContext& context) {
   if (context.kind != v1::CPU) return 0;
+  if (const int64_t bytes = WrappedNumber(op); bytes > 0) return bytes;
   std::vector<const Geometry*> operands;
   op.ForEachInput([&](int, uint32_t value) { operands.push_back(&op.GeometryOf(op.trace().values[value])); });
   v1::DType common = v1::DTYPE_UNSPECIFIED;

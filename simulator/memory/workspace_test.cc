@@ -54,7 +54,11 @@ int64_t Predict(const std::string& name, const std::vector<c10::IValue>& argumen
       for (const Tensor& tensor : argument.toTensorVector()) list.tensors.push_back(c.Add(tensor));
       c.arguments.push_back(list);
     } else {
-      c.arguments.push_back(argument.isInt() ? argument.toInt() : int64_t{0});
+      if (argument.isDouble()) {
+        c.arguments.push_back(argument.toDouble());
+      } else {
+        c.arguments.push_back(argument.isInt() ? argument.toInt() : int64_t{0});
+      }
     }
   }
   const bool in_place = name.substr(0, name.find('.')).ends_with("_");
@@ -268,6 +272,27 @@ TEST_F(WorkspaceTest, ArithmeticOfTwoTypesTakesCasts) {
       exactly("aten::mul_.Tensor", [&] { return self.mul_(other); });
     }
   }
+}
+
+TEST_F(WorkspaceTest, ANumberBesideATensorIsATensorToo) {
+  const auto exactly = [](const char* name, const Tensor& tensor, const c10::IValue& number, const std::function<Tensor()>& run) {
+    run();
+    EXPECT_EQ(Measure([&]() -> std::vector<Tensor> { return {run()}; }), Predict(name, {tensor, number}))
+        << name << " " << tensor.toString() << " " << tensor.sizes();
+  };
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const Tensor& x : {at::ones({}, dtype), at::ones({64, 32}, dtype)}) {
+      exactly("aten::mul.Scalar", x, 0.5, [&] { return at::mul(x, 0.5); });
+      exactly("aten::mul_.Scalar", x, 1.5, [&] { return x.mul_(1.5); });
+      exactly("aten::div.Scalar", x, 3.0, [&] { return at::div(x, 3.0); });
+      exactly("aten::add.Scalar", x, 1.0, [&] { return at::add(x, 1.0); });
+      exactly("aten::sub.Scalar", x, 2, [&] { return at::sub(x, 2); });
+      exactly("aten::lt.Scalar", x, 1.0, [&] { return at::lt(x, 1.0); });
+    }
+  }
+  const Tensor ids = at::ones({64}, at::kLong);
+  exactly("aten::sub.Scalar", ids, 2, [&] { return at::sub(ids, 2); });
+  exactly("aten::ge.Scalar", ids, 2, [&] { return at::ge(ids, 2); });
 }
 
 TEST_F(WorkspaceTest, TheRestTakesNothing) {
