@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/errors.h"
 #include "worker/launch/exit_status.h"
 
 namespace legoai::launch {
@@ -27,18 +28,62 @@ GangCoordinator::GangCoordinator(Options options, const LaunchCallbacks& callbac
       callbacks_(callbacks),
       clock_(clock),
       tell_(std::move(tell)),
+      ranks_of_each_(options_.world_size / static_cast<int64_t>(options_.hosts.size())),
       pending_(options_.most_pending_commits, callbacks_.commit) {
-  for (int64_t rank = 0; rank < options_.world_size; ++rank)
-    ranks_.push_back(std::make_unique<GangRank>(rank, clock_.now(), &failures_));
+  for (const std::string& name : options_.hosts) hosts_.emplace_back().name = name;
+  for (int64_t rank = 0; rank < options_.world_size; ++rank) {
+    const std::string& host = hosts_.at(static_cast<size_t>(rank / ranks_of_each_)).name;
+    ranks_.push_back(std::make_unique<GangRank>(rank, host, clock_.now(), &failures_));
+  }
 }
 
-void GangCoordinator::Hear(const v1::FromHost& message) {
+bool GangCoordinator::SpeaksOfOthers(int64_t host, const v1::FromHost& message) const {
+  const auto of_other = [&](int64_t rank) { return rank < 0 || rank / ranks_of_each_ != host; };
+  const auto& answers = message.answered().ranks();
+  return (message.has_rank_says() && of_other(message.rank_says().rank())) ||
+         (message.has_fault() && of_other(message.fault().rank())) || (message.has_ended() && of_other(message.ended().rank())) ||
+         (message.has_flight() && of_other(message.flight().rank())) ||
+         std::any_of(answers.begin(), answers.end(), [&](const auto& answer) { return of_other(answer.rank()); });
+}
+
+void GangCoordinator::Hear(int64_t host, const v1::FromHost& message) {
+  if (hosts_.at(host).done) return;
+  if (SpeaksOfOthers(host, message))
+    return Lose(host, v1::BLAME_CAUSE, absl::InvalidArgumentError("broke the protocol: it speaks of ranks that it has not"));
   if (message.has_rank_says()) HearRank(*ranks_.at(message.rank_says().rank()), message.rank_says());
   if (message.has_fault())
     ranks_.at(message.fault().rank())->Fail(message.fault().blame(), ExitStatus(message.fault().failure()));
   if (message.has_ended()) ranks_.at(message.ended().rank())->ended = true;
-  if (message.has_answered()) TakeAnswers(message.answered());
-  if (message.has_done()) done_ = true;
+  if (message.has_flight() && callbacks_.flight) callbacks_.flight(message.flight());
+  if (message.has_answered()) TakeAnswers(host, message.answered());
+  if (message.has_done()) HearDone(host, message.done());
+}
+
+// "host 1 at 10.0.0.3 (ranks 2 to 3)"
+std::string GangCoordinator::NameOf(int64_t host) const {
+  const int64_t first = host * ranks_of_each_, last = first + ranks_of_each_ - 1;
+  return absl::StrCat(hosts_.at(host).name, first == last ? " (rank " : " (ranks ", first,
+                      first == last ? "" : absl::StrCat(" to ", last), ")");
+}
+
+void GangCoordinator::HearDone(int64_t host, const v1::HostDone& done) {
+  if (done.has_failure()) Lose(host, v1::BLAME_CAUSE, ExitStatus(done.failure()));
+  hosts_.at(host).done = true;
+}
+
+void GangCoordinator::Lose(int64_t host, v1::Blame blame, const absl::Status& why) {
+  Host& lost = hosts_.at(host);
+  if (lost.done) return;
+  lost.failure.Note(blame, why, NameOf(host), &failures_);
+  lost.answered = lost.done = true;
+  for (int64_t rank = host * ranks_of_each_; rank < (host + 1) * ranks_of_each_; ++rank) {
+    if (!ranks_.at(rank)->ended) ranks_.at(rank)->Fail(v1::BLAME_CONSEQUENCE, Annotate(why, "its host is lost"));
+    ranks_.at(rank)->ended = true;
+  }
+}
+
+bool GangCoordinator::done() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.done; });
 }
 
 void GangCoordinator::HearRank(GangRank& rank, const v1::FromTrainer& message) {
@@ -120,18 +165,21 @@ void GangCoordinator::HandleStop(Stop stop) {
   Broadcast(message);
 }
 
-void GangCoordinator::TakeAnswers(const v1::HostAnswered& answers) {
+void GangCoordinator::TakeAnswers(int64_t host, const v1::HostAnswered& answers) {
   for (const v1::HostAnswered::Rank& answer : answers.ranks()) {
     GangRank& rank = *ranks_.at(answer.rank());
     rank.process_state = answer.process_state();
     rank.connected = answer.connected();
   }
-  answered_ = true;
+  hosts_.at(host).answered = true;
 }
 
 void GangCoordinator::Trouble(const absl::Status& reason) {
   phase_ = Phase::kAsking;
-  timed_out_ = absl::IsDeadlineExceeded(reason);
+  // Where a host is silent, it alone is to blame.
+  const bool of_host =
+      std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.failure.blame != v1::BLAME_NONE; });
+  timed_out_ = absl::IsDeadlineExceeded(reason) && !of_host;
   v1::ToHost message;
   message.mutable_ask();
   tell_(message);
@@ -156,23 +204,23 @@ void GangCoordinator::FailHungRanks() {
 
 // After the one that is to blame has been found; not where the ranks were killed as asked.
 void GangCoordinator::ReportTrouble() {
-  const GangRank* culprit = Culprit();
-  if (culprit == nullptr || killed_ || discarded_ || std::exchange(told_trouble_, true) || !callbacks_.troubled) return;
+  const Failure* worst = Worst();
+  if (worst == nullptr || killed_ || discarded_ || std::exchange(told_trouble_, true) || !callbacks_.troubled) return;
   std::vector<v1::RankCondition> conditions;
   for (const auto& rank : ranks_) conditions.push_back(rank->Condition(clock_.now()));
-  callbacks_.troubled(conditions, culprit->failure);
+  callbacks_.troubled(conditions, worst->status);
 }
 
 // From trouble to the end of all processes: ask, and have them ended.
 void GangCoordinator::Advance() {
   const auto failed =
-      std::find_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->blame != v1::BLAME_NONE; });
+      std::find_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->failure.blame != v1::BLAME_NONE; });
   if (phase_ == Phase::kRunning && discard_since_ && clock_.now() - *discard_since_ > options_.discard_grace) {
     discarded_ = true;
     End(/*kill=*/true);
   } else if (phase_ == Phase::kRunning && failed != ranks_.end()) {
-    Trouble((*failed)->failure);
-  } else if (phase_ == Phase::kAsking && answered_) {
+    Trouble((*failed)->failure.status);
+  } else if (phase_ == Phase::kAsking && AllAnswered()) {
     FailHungRanks();
     ReportTrouble();
     End(/*kill=*/false);
@@ -192,21 +240,24 @@ void GangCoordinator::Broadcast(const v1::ToTrainer& message) {
   tell_(to_host);
 }
 
+bool GangCoordinator::AllAnswered() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.answered; });
+}
+
 bool GangCoordinator::AllEnded() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->ended; });
 }
 
 // Null: nobody has failed.
-const GangRank* GangCoordinator::Culprit() const {
-  const GangRank* culprit = nullptr;
-  for (const auto& rank : ranks_) {
-    if (rank->blame == v1::BLAME_NONE) continue;
-    if (culprit == nullptr || rank->blame > culprit->blame ||
-        (rank->blame == culprit->blame && rank->failed_as < culprit->failed_as)) {
-      culprit = rank.get();
-    }
-  }
-  return culprit;
+const Failure* GangCoordinator::Worst() const {
+  const Failure* worst = nullptr;
+  const auto consider = [&](const Failure& failure) {
+    if (failure.blame == v1::BLAME_NONE) return;
+    if (worst == nullptr || failure.IsWorseThan(*worst)) worst = &failure;
+  };
+  for (const Host& host : hosts_) consider(host.failure);
+  for (const auto& rank : ranks_) consider(rank->failure);
+  return worst;
 }
 
 absl::StatusOr<LaunchOutcome> GangCoordinator::Conclude() {
@@ -214,7 +265,7 @@ absl::StatusOr<LaunchOutcome> GangCoordinator::Conclude() {
   ReportTrouble();                                // if all ended before they could be asked
   if (killed_ && AllEnded()) return absl::CancelledError("killed as asked");
   if (discarded_ && AllEnded()) return LaunchOutcome{v1::Exit::STOPPED, ranks_[0]->last_progress.step()};
-  if (const GangRank* culprit = Culprit()) return culprit->failure;
+  if (const Failure* worst = Worst()) return worst->status;
   return LaunchOutcome{ranks_[0]->exit->cause(), ranks_[0]->exit->step()};
 }
 

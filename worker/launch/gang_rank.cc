@@ -1,6 +1,7 @@
 #include "worker/launch/gang_rank.h"
 
 #include "absl/strings/str_cat.h"
+#include "proto/errors.h"
 
 namespace legoai::launch {
 namespace {
@@ -18,19 +19,24 @@ const char* FaultText(v1::Blame blame) {
 
 }  // namespace
 
-void GangRank::Fail(v1::Blame new_blame, const absl::Status& status) {
+void Failure::Note(v1::Blame new_blame, const absl::Status& why, const std::string& name, int64_t* failures) {
   if (new_blame <= blame) return;
   blame = new_blame;
-  reason_ = std::string(status.message());
-  failure = absl::Status(status.code(), absl::StrCat(Name(), ": ", status.message()));
-  status.ForEachPayload([this](absl::string_view url, const absl::Cord& payload) { failure.SetPayload(url, payload); });
-  if (failed_as == 0) failed_as = ++*failures_;
+  reason = std::string(why.message());
+  status = Annotate(why, name);
+  if (failed_as == 0) failed_as = ++*failures;
 }
+
+bool Failure::IsWorseThan(const Failure& other) const {
+  return blame != other.blame ? blame > other.blame : failed_as < other.failed_as;
+}
+
+void GangRank::Fail(v1::Blame blame, const absl::Status& status) { failure.Note(blame, status, Name(), failures_); }
 
 v1::RankCondition GangRank::Condition(absl::Duration now) const {
   v1::RankCondition condition;
-  condition.set_fault(FaultText(blame));
-  condition.set_text(reason_);
+  condition.set_fault(FaultText(failure.blame));
+  condition.set_text(failure.reason);
   if (!ended) condition.set_process_state(process_state);
   condition.set_silent_seconds(absl::ToDoubleSeconds(now - last_heard));
   condition.set_phase(last_progress.phase());
@@ -39,8 +45,9 @@ v1::RankCondition GangRank::Condition(absl::Duration now) const {
 }
 
 std::string GangRank::Name() const {
-  if (last_progress.phase().empty()) return absl::StrCat("rank ", rank_);
-  return absl::StrCat("rank ", rank_, " (", last_progress.phase(), ", step ", last_progress.step(), ")");
+  const std::string name = absl::StrCat("rank ", rank_, host_.empty() ? "" : " of ", host_);
+  if (last_progress.phase().empty()) return name;
+  return absl::StrCat(name, " (", last_progress.phase(), ", step ", last_progress.step(), ")");
 }
 
 }  // namespace legoai::launch

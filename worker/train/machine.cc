@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,7 @@ comm::RendezvousOptions Rendezvous(const v1::Start& start) {
   options.listen_fd = static_cast<int>(start.rendezvous_fd());
   options.rank = start.rank();
   options.world_size = start.world_size();
+  if (!start.bind_address().empty()) options.bind_address = start.bind_address();
   options.timeout = std::chrono::seconds(section.train_timeout_seconds());
   options.connect_timeout = std::chrono::seconds(section.init_timeout_seconds());
   return options;
@@ -61,6 +63,11 @@ absl::StatusOr<int> GpuOf(const v1::Start& start, const comm::CudaPlugin& plugin
                     absl::StatusCode::kFailedPrecondition);
 }
 
+// NCCL would choose one for itself; what the user has told it stays.
+void UseInterface(const std::string& interface) {
+  if (!interface.empty()) setenv("NCCL_SOCKET_IFNAME", absl::StrCat("=", interface).c_str(), /*overwrite=*/0);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
@@ -72,6 +79,7 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
     at::set_num_threads(static_cast<int>(std::max<int64_t>(start.threads(), 1)));
     return std::unique_ptr<Machine>(new Machine(c10::Device(c10::kCPU)));
   }
+  UseInterface(start.network_interface());
   ASSIGN_OR_RETURN(const auto plugin, comm::LoadCudaPlugin());
   ASSIGN_OR_RETURN(const int index, GpuOf(start, *plugin));
   RETURN_IF_ERROR(plugin->select_device(index));

@@ -1,0 +1,30 @@
+// The options by which `lego train` is one of several hosts that train together: torchrun's. Thread-safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/job.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "server/cli/arguments.h"
+#include "worker/launch/gang_address.h"
+
+namespace legoai::cli {
+
+// Those options, for the command's help.
+std::vector<Option> GangOptions();
+
+// Unset: this host trains alone, without --nnodes or with --nnodes 1. Errors: FieldErrors of the options.
+absl::StatusOr<std::optional<launch::GangPlace>> ReadGang(const Arguments& arguments);
+
+// What a gang of several hosts cannot do yet: a layout that is left to the planner, and a prediction, are of one machine. Errors:
+// FieldErrors.
+absl::Status CheckGang(const Arguments& arguments, const v1::JobSpec& spec, const v1::Recipe& recipe);
+
+// `ranks` of the whole gang, divided among its hosts. Errors: FieldError of --nnodes.
+absl::StatusOr<int64_t> RanksOfEach(int64_t ranks, int64_t hosts);
+
+}  // namespace legoai::cli
