@@ -81,10 +81,10 @@ absl::StatusOr<std::unique_ptr<GangHosts>> GangHosts::Gather(const GangPlace& pl
                                                         " (comm.init_timeout_seconds)"));
     }
   }
+  if (!status.ok()) gang->End(Refusal(status).ended());
   gang->strangers_.clear();
-  if (status.ok()) return gang;
-  gang->End(Refusal(status).ended());
-  return status;
+  if (!status.ok()) return status;
+  return gang;
 }
 
 std::vector<int64_t> GangHosts::Missing() const {
@@ -164,6 +164,9 @@ void GangHosts::End(const v1::GangEnded& ended) {
   for (auto& link : links_) {
     if (link != nullptr) link->Finish(message);
     link.reset();
+  }
+  for (auto& stranger : strangers_) {
+    if (stranger != nullptr) stranger->Finish(message);
   }
 }
 
