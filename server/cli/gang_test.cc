@@ -1,4 +1,4 @@
-// `lego train` on three hosts, FSDP over 2 ranks of a pipeline of 3 stages: the same losses as on one host, bit by bit, also where
+// `lego train` on three hosts, FSDP over 2 ranks of a pipeline of 3 stages: the same losses as on one host, bit by bit, also if
 // a host is killed, stopped, or loses a rank, and all are called once more. The hosts are processes of this one, each with its
 // own call, that reach each other by TCP.
 #include <gmock/gmock.h>
