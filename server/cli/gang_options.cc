@@ -52,6 +52,13 @@ absl::Status CheckGang(const Arguments& arguments, const v1::JobSpec& spec, cons
   return absl::OkStatus();
 }
 
+std::string CrossingNote(const v1::Recipe& recipe, int64_t ranks) {
+  const int64_t degree = recipe.parallelism().tensor_parallel_degree();
+  if (degree <= 1 || ranks % degree == 0) return "";
+  return absl::StrCat("note: tensor parallel groups of ", degree, " ranks cross hosts, which have ", ranks,
+                      " each: they exchange activations in every layer, and a network between hosts is slow for that");
+}
+
 absl::StatusOr<int64_t> RanksOfEach(int64_t ranks, int64_t hosts) {
   if (ranks % hosts == 0) return ranks / hosts;
   return FieldError("--nnodes", absl::StrCat(hosts),

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,9 @@ absl::StatusOr<std::optional<launch::GangPlace>> ReadGang(const Arguments& argum
 // What a gang of several hosts cannot do yet: a layout that is left to the planner, and a prediction, are of one machine. Errors:
 // FieldErrors.
 absl::Status CheckGang(const Arguments& arguments, const v1::JobSpec& spec, const v1::Recipe& recipe);
+
+// A note if groups of tensor parallel ranks cross hosts with `ranks` each; otherwise empty.
+std::string CrossingNote(const v1::Recipe& recipe, int64_t ranks);
 
 // `ranks` of the whole gang, divided among its hosts. Errors: FieldError of --nnodes.
 absl::StatusOr<int64_t> RanksOfEach(int64_t ranks, int64_t hosts);

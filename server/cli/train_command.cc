@@ -188,6 +188,7 @@ absl::StatusOr<bool> FillLayout(InterruptGuard* guard, TrainCall* call) {
     Tell(PrecisionNote(call->spec.recipe(), call->cluster));
   }
   RETURN_IF_ERROR(FillBuckets(guard, call));
+  if (request.gang) Tell(CrossingNote(request.recipe, request.nproc));
   Tell(WarmUpNote(request.recipe));
   Tell(ContextNote(request.recipe, request.model));
   const v1::DType dtype = request.recipe.training().mixed_precision_param();
@@ -440,8 +441,8 @@ Command TrainCommand() {
   spec.details =
       "A file that says the batch and not the layout, as JOB.toml does, is planned for this machine first, as `lego plan` does;\n"
       "keys that it gives bind. A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.\n"
-      "On several hosts, each has a call of its own with the same recipe and --nnodes N --node-rank K --master-addr HOST, as for\n"
-      "torchrun; job.dump_folder is a folder that they share. If one is lost, all calls end and name it, and the same go on.";
+      "On several hosts, each has a call of its own with the same recipe and --nnodes N --node-rank K --master-addr HOST, as with\n"
+      "torchrun; job.dump_folder is one that they share. If a host is lost, all calls end and name it, and the same go on.";
   spec.example = "lego train recipe.toml --training.steps=100";
   return {spec, Run};
 }

@@ -80,6 +80,18 @@ void GangCoordinator::Lose(int64_t host, v1::Blame blame, const absl::Status& wh
     if (!ranks_.at(rank)->ended) ranks_.at(rank)->Fail(v1::BLAME_CONSEQUENCE, Annotate(why, "its host is lost"));
     ranks_.at(rank)->ended = true;
   }
+  if (blame == v1::BLAME_UNRESPONSIVE) BlameOwnHostIfAllAreSilent();
+}
+
+// Where none of several is heard of, it is rather the one that listens.
+void GangCoordinator::BlameOwnHostIfAllAreSilent() {
+  const bool all_silent = std::all_of(hosts_.begin() + 1, hosts_.end(),
+                                      [](const Host& host) { return host.failure.blame == v1::BLAME_UNRESPONSIVE; });
+  if (!all_silent || hosts_.size() < 3) return;
+  hosts_[0].failure.Note(
+      v1::BLAME_CAUSE,
+      absl::UnavailableError("hears of none of the others: its network is down, or all of them are stopped or cut off"),
+      NameOf(0), &failures_);
 }
 
 bool GangCoordinator::done() const {

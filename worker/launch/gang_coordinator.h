@@ -98,6 +98,7 @@ class GangCoordinator {
 
   bool SpeaksOfOthers(int64_t host, const v1::FromHost& message) const;
   void HearDone(int64_t host, const v1::HostDone& done);
+  void BlameOwnHostIfAllAreSilent();
   std::string NameOf(int64_t host) const;
   void HearRank(GangRank& rank, const v1::FromTrainer& message);
   void Vote(GangRank& rank, const v1::CheckpointReady& ready);
