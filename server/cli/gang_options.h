@@ -1,4 +1,4 @@
-// The options by which `lego train` is one of several hosts that train together: torchrun's. Thread-safety: pure functions.
+// The options by which `lego train` is one of several hosts that train together: torchrun's. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace legoai::cli {
 // Those options, for the command's help.
 std::vector<Option> GangOptions();
 
-// Unset: this host trains alone, without --nnodes or with --nnodes 1. Errors: FieldErrors of the options.
+// Unset: this host trains alone, without --nnodes or with --nnodes 1. --interface becomes GLOO_SOCKET_IFNAME and
+// NCCL_SOCKET_IFNAME of this process, and so of its ranks. Errors: FieldErrors of the options.
 absl::StatusOr<std::optional<launch::GangPlace>> ReadGang(const Arguments& arguments);
 
 // What a gang of several hosts cannot do yet: a layout that is left to the planner, and a prediction, are of one machine. Errors:

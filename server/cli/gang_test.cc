@@ -206,6 +206,8 @@ TEST_F(GangTest, OptionsOfHostsThatDoNotFitAreRefused) {
   ExpectError(with({"--nnodes=2", "--node-rank=0"}), 2, {"--master-addr", "is needed"});
   ExpectError(with({"--nnodes=2", "--node-rank=2", "--master-addr=127.0.0.1"}), 2, {"--node-rank"});
   ExpectError(with({"--nnodes=0"}), 2, {"--nnodes"});
+  ExpectError(with({"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--interface=eth77"}), 2,
+              {"--interface = eth77: is no network interface of this host", "lo"});
   const std::vector<std::string> two = {"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1"};
   const auto of_two = [&](const std::string& more) {
     std::vector<std::string> words = with(two);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -43,11 +44,10 @@ Interfaces ListInterfaces() {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-absl::StatusOr<Addresses> Resolve(const std::string& host, int64_t port, bool listens) {
+absl::StatusOr<Addresses> Resolve(const std::string& host, int64_t port, int type) {
   if (port < 0 || port > 65535) return FieldError("--master-port", absl::StrCat(port), "must be from 1 to 65535");
   addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = listens ? AI_PASSIVE : 0;
+  hints.ai_socktype = type;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
   if (error == 0) return Addresses(found, &freeaddrinfo);
@@ -67,13 +67,13 @@ absl::Status AwaitConnection(int fd, absl::Duration timeout) {
 
 }  // namespace
 
-absl::StatusOr<HostAddress> AddressOfInterface(const std::string& interface) {
+absl::StatusOr<std::string> AddressOfInterface(const std::string& interface) {
   const Interfaces all = ListInterfaces();
   std::set<std::string> names;
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* one = all.get(); one != nullptr; one = one->ifa_next) {
       if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || (one->ifa_flags & IFF_UP) == 0) continue;
-      if (one->ifa_name == interface) return HostAddress{TextOf(one->ifa_addr), interface};
+      if (one->ifa_name == interface) return TextOf(one->ifa_addr);
       names.insert(one->ifa_name);
     }
   }
@@ -82,17 +82,20 @@ absl::StatusOr<HostAddress> AddressOfInterface(const std::string& interface) {
                                  absl::StrJoin(names, ", ")));
 }
 
-absl::StatusOr<HostAddress> OwnAddress(int fd) {
+absl::StatusOr<std::string> ListenAddress(const std::string& rendezvous_host, int64_t rendezvous_port) {
+  if (const char* interface = std::getenv(kGlooInterface); interface != nullptr && *interface != '\0')
+    return AddressOfInterface(interface);
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(rendezvous_host, rendezvous_port, SOCK_DGRAM));
+  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::ResourceExhaustedError(absl::StrCat("socket: ", std::strerror(errno)));
+  const auto close_it = absl::MakeCleanup([fd] { close(fd); });
   sockaddr_storage own = {};
   socklen_t length = sizeof(own);
   auto* const raw = reinterpret_cast<sockaddr*>(&own);
-  if (getsockname(fd, raw, &length) != 0) return absl::UnavailableError(absl::StrCat("getsockname: ", std::strerror(errno)));
-  const std::string address = TextOf(raw);
-  const Interfaces all = ListInterfaces();
-  for (const ifaddrs* one = all.get(); one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr != nullptr && TextOf(one->ifa_addr) == address) return HostAddress{address, one->ifa_name};
-  }
-  return HostAddress{address, ""};
+  // Nothing is sent: the socket only learns which way it would go.
+  if (connect(fd, found->ai_addr, found->ai_addrlen) != 0 || getsockname(fd, raw, &length) != 0)
+    return absl::UnavailableError(absl::StrCat("no way to ", rendezvous_host, ": ", std::strerror(errno)));
+  return TextOf(raw);
 }
 
 std::string PeerAddress(int fd) {
@@ -103,7 +106,7 @@ std::string PeerAddress(int fd) {
 }
 
 absl::StatusOr<ListenSocket> ListenOn(const std::string& host, int64_t port, std::string* address) {
-  ASSIGN_OR_RETURN(const Addresses found, Resolve(host, port, /*listens=*/true));
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(host, port, SOCK_STREAM));
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return absl::ResourceExhaustedError(absl::StrCat("socket: ", std::strerror(errno)));
   auto close_it = absl::MakeCleanup([fd] { close(fd); });
@@ -132,7 +135,7 @@ absl::StatusOr<ListenSocket> ListenOn(const std::string& host, int64_t port, std
 }
 
 absl::StatusOr<int> ConnectTo(const std::string& host, int64_t port, absl::Duration timeout) {
-  ASSIGN_OR_RETURN(const Addresses found, Resolve(host, port, /*listens=*/false));
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(host, port, SOCK_STREAM));
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return absl::ResourceExhaustedError(absl::StrCat("socket: ", std::strerror(errno)));
   auto close_it = absl::MakeCleanup([fd] { close(fd); });

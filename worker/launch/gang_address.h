@@ -18,22 +18,20 @@ struct GangPlace {
   int64_t host = 0;            // which of them this one is; the first, 0, coordinates
   std::string address;         // of the first host, a name or an address by which all reach it
   int64_t port = 29500;        // there
-  std::string interface = {};  // the network interface that the ranks of this host use; empty: that of the way to the first host
   std::string device = {};     // the kind of this host's devices, as of HostHello; all hosts must have the same
 };
 
-// An address of this host and the interface that has it ("10.0.0.3", "eth0").
-struct HostAddress {
-  std::string address;
-  std::string interface;
-};
-
 // The first address of `interface`, of IPv4 if it has one. Errors: FieldError of --interface, naming those that there are.
-absl::StatusOr<HostAddress> AddressOfInterface(const std::string& interface);
+absl::StatusOr<std::string> AddressOfInterface(const std::string& interface);
 
-// This end of a connected socket, and the interface that has its address.
-absl::StatusOr<HostAddress> OwnAddress(int fd);
-// The other end, as text.
+// The name of the variable in a rank's environment that says which interface Gloo uses, as in PyTorch.
+inline constexpr char kGlooInterface[] = "GLOO_SOCKET_IFNAME";
+
+// What a rank listens on, so that the others of its gang reach it, given where the gang meets: the address of the interface that
+// kGlooInterface names, else this host's own on the way to there.
+absl::StatusOr<std::string> ListenAddress(const std::string& rendezvous_host, int64_t rendezvous_port);
+
+// The other end of a connected socket, as text.
 std::string PeerAddress(int fd);
 
 // Listens on `host`, a name or an address of this machine; `port` 0: any free one. Sets `address` to what it stands for. Errors:

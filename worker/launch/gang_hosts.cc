@@ -53,7 +53,6 @@ absl::StatusOr<std::unique_ptr<GangHosts>> GangHosts::Gather(const GangPlace& pl
   ASSIGN_OR_RETURN(const ListenSocket listener, ListenOn(place.address, place.port, &gang->address_));
   const auto close_it = absl::MakeCleanup([&] { close(listener.fd); });
   fcntl(listener.fd, F_SETFL, fcntl(listener.fd, F_GETFL) | O_NONBLOCK);
-  ASSIGN_OR_RETURN(gang->own_, place.interface.empty() ? OwnAddress(listener.fd) : AddressOfInterface(place.interface));
   gang->names_.resize(static_cast<size_t>(place.hosts));
   gang->names_[0] = NameOfHost(0, gang->address_);
   gang->links_.resize(static_cast<size_t>(place.hosts - 1));

@@ -26,8 +26,8 @@ namespace legoai::launch {
 class GangHosts {
  public:
   // Waits, at most `timeout`, until all hosts of the gang have joined at `place`; each must agree with `own` (gang_agreement.h).
-  // `waits` is told for whom it waits. Errors, of which hosts that have joined are told: FieldErrors of --master-addr,
-  // --master-port and --interface; one of what a host has otherwise; DeadlineExceeded naming the hosts that did not come;
+  // `waits` is told for whom it waits. Errors, of which hosts that have joined are told: FieldErrors of --master-addr
+  // and --master-port; one of what a host has otherwise; DeadlineExceeded naming the hosts that did not come;
   // Cancelled: there is a request in `stop`, which may be null.
   static absl::StatusOr<std::unique_ptr<GangHosts>> Gather(const GangPlace& place, const v1::HostHello& own,
                                                            absl::Duration timeout,
@@ -39,8 +39,6 @@ class GangHosts {
   const std::string& name(int64_t host) const { return names_.at(static_cast<size_t>(host)); }
   // Where the others reach this host.
   const std::string& address() const { return address_; }
-  // What the ranks of this host listen on.
-  const HostAddress& own() const { return own_; }
 
   // To every host whose connection is open.
   void Tell(const v1::ToHost& message);
@@ -66,7 +64,6 @@ class GangHosts {
   std::vector<int64_t> Missing() const;
 
   std::string address_;
-  HostAddress own_;
   std::vector<std::string> names_;                  // by host; of host 0 too
   std::vector<std::unique_ptr<GangLink>> links_;    // of hosts 1, 2, ...; null: has not joined, or is lost
   std::vector<std::unique_ptr<GangLink>> strangers_;  // that have not said yet who they are

@@ -87,9 +87,8 @@ absl::Status CheckFolder(const v1::BeginRanks& begin, const GangPlace& place) {
 
 class Member {
  public:
-  Member(const TrainRequest& request, const MemberCallbacks& callbacks, StopPipe* stop, std::unique_ptr<GangLink> link,
-         HostAddress own)
-      : request_(request), callbacks_(callbacks), stop_(stop), link_(std::move(link)), own_(std::move(own)) {}
+  Member(const TrainRequest& request, const MemberCallbacks& callbacks, StopPipe* stop, std::unique_ptr<GangLink> link)
+      : request_(request), callbacks_(callbacks), stop_(stop), link_(std::move(link)) {}
 
   absl::StatusOr<MemberOutcome> Run() {
     while (true) {
@@ -155,10 +154,7 @@ class Member {
   }
 
   absl::Status StartRanks(const v1::Start& start) {
-    HostOptions options = HostOptionsOf(request_, start);
-    options.start.set_bind_address(own_.address);
-    options.start.set_network_interface(own_.interface);
-    supervisor_ = std::make_unique<HostSupervisor>(std::move(options), FirstRank(), request_.nproc, clock_,
+    supervisor_ = std::make_unique<HostSupervisor>(HostOptionsOf(request_, start), FirstRank(), request_.nproc, clock_,
                                                    [this](const v1::FromHost& message) { Report(message); });
     RETURN_IF_ERROR(supervisor_->Start(/*rendezvous_fd=*/-1, callbacks_.started));
     Log(absl::StrCat("attempt ", start.attempt(), " begins with ranks ", FirstRank(), " to ", FirstRank() + request_.nproc - 1,
@@ -227,7 +223,6 @@ class Member {
   const MemberCallbacks& callbacks_;
   StopPipe* const stop_;
   const std::unique_ptr<GangLink> link_;
-  const HostAddress own_;
   WatchClock clock_;
   std::unique_ptr<HostSupervisor> supervisor_;  // while ranks run
   std::string run_directory_;
@@ -274,13 +269,12 @@ absl::StatusOr<MemberOutcome> RunMember(const TrainRequest& request, const Membe
   if (absl::IsCancelled(fd.status())) return left;
   if (!fd.ok()) return fd.status();
   auto link = LinkOf(*fd);
-  ASSIGN_OR_RETURN(HostAddress own, place.interface.empty() ? OwnAddress(*fd) : AddressOfInterface(place.interface));
   v1::FromHost hello;
   *hello.mutable_hello() = HelloOf(request, *start);
   link->Send(hello);
   progress.set_waits("the hosts of the gang to join");
   if (callbacks.progress) callbacks.progress(progress);
-  return Member(request, callbacks, stop, std::move(link), std::move(own)).Run();
+  return Member(request, callbacks, stop, std::move(link)).Run();
 }
 
 }  // namespace legoai::launch

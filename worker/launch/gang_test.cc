@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <string>
@@ -191,7 +192,7 @@ TEST_F(GangTest, WhoeverSpeaksAnotherLanguageIsNoHost) {
   for (const Host& host : hosts_) EXPECT_TRUE(host.outcome.ok()) << host.outcome.status();
 }
 
-TEST_F(GangTest, AnAddressThatIsNoHostsAndAnInterfaceThatIsNotThereAreFieldErrors) {
+TEST_F(GangTest, AnAddressThatIsNotTheFirstHostsIsAFieldError) {
   hosts_.resize(1);
   hosts_[0].request.gang->address = "192.0.2.7";  // reserved for documentation
   RunAll();
@@ -200,10 +201,17 @@ TEST_F(GangTest, AnAddressThatIsNoHostsAndAnInterfaceThatIsNotThereAreFieldError
   hosts_[0].request.gang->address = "no.such.host.invalid";
   RunAll();
   EXPECT_THAT(Errors()[0], HasSubstr("--master-addr = no.such.host.invalid: is no address or name of a host"));
-  hosts_[0].request.gang->address = "127.0.0.1";
-  hosts_[0].request.gang->interface = "eth77";
-  RunAll();
-  EXPECT_THAT(Errors()[0], HasSubstr("--interface = eth77: is no network interface of this host that is up"));
+}
+
+TEST(GangAddress, ARankListensOnTheWayToTheOthersOrOnTheInterfaceThatIsGiven) {
+  unsetenv(kGlooInterface);
+  EXPECT_EQ(*ListenAddress("127.0.0.1", 29500), "127.0.0.1");
+  setenv(kGlooInterface, "lo", 1);
+  EXPECT_EQ(*ListenAddress("192.0.2.7", 29500), "127.0.0.1");
+  setenv(kGlooInterface, "eth77", 1);
+  const absl::Status refused = ListenAddress("127.0.0.1", 29500).status();
+  EXPECT_THAT(refused.message(), HasSubstr("--interface = eth77: is no network interface of this host that is up"));
+  unsetenv(kGlooInterface);
 }
 
 }  // namespace

@@ -69,9 +69,6 @@ void Launcher::Tell(const v1::ToHost& message) {
 absl::StatusOr<ListenSocket> Launcher::OpenRendezvous(v1::Start* start) const {
   start->set_rendezvous_host("127.0.0.1");
   if (options_.hosts == nullptr) return ListenOnLoopback(options_.rendezvous_port);
-  const HostAddress& own = options_.hosts->own();
-  start->set_bind_address(own.address);
-  start->set_network_interface(own.interface);
   std::string address;
   ASSIGN_OR_RETURN(const ListenSocket listener, ListenOn(options_.hosts->address(), options_.rendezvous_port, &address));
   start->set_rendezvous_host(address);

@@ -24,7 +24,7 @@
 
 namespace legoai::launch {
 
-// The world size, the rendezvous and the address of `start` are set by the launcher.
+// The world size and the rendezvous of `start` are set by the launcher.
 struct LaunchOptions : HostOptions {
   int64_t world_size = 1;                           // ranks on all hosts
   GangHosts* hosts = nullptr;                       // the others, which have joined; not owned; null: there are none

@@ -4,7 +4,6 @@
 #include <ATen/ops/full.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,11 +15,12 @@
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
 #include "worker/comm/streams.h"
+#include "worker/launch/gang_address.h"
 
 namespace legoai::train {
 namespace {
 
-comm::RendezvousOptions Rendezvous(const v1::Start& start) {
+absl::StatusOr<comm::RendezvousOptions> Rendezvous(const v1::Start& start) {
   const v1::CommSection& section = start.recipe().comm();
   comm::RendezvousOptions options;
   options.host = start.rendezvous_host();
@@ -28,9 +28,12 @@ comm::RendezvousOptions Rendezvous(const v1::Start& start) {
   options.listen_fd = static_cast<int>(start.rendezvous_fd());
   options.rank = start.rank();
   options.world_size = start.world_size();
-  if (!start.bind_address().empty()) options.bind_address = start.bind_address();
   options.timeout = std::chrono::seconds(section.train_timeout_seconds());
   options.connect_timeout = std::chrono::seconds(section.init_timeout_seconds());
+  // Of several hosts: elsewhere nobody but this host shall reach a rank.
+  if (options.host != options.bind_address) {
+    ASSIGN_OR_RETURN(options.bind_address, launch::ListenAddress(options.host, options.port));
+  }
   return options;
 }
 
@@ -63,11 +66,6 @@ absl::StatusOr<int> GpuOf(const v1::Start& start, const comm::CudaPlugin& plugin
                     absl::StatusCode::kFailedPrecondition);
 }
 
-// NCCL would choose one for itself; what the user has told it stays.
-void UseInterface(const std::string& interface) {
-  if (!interface.empty()) setenv("NCCL_SOCKET_IFNAME", absl::StrCat("=", interface).c_str(), /*overwrite=*/0);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
@@ -79,7 +77,6 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
     at::set_num_threads(static_cast<int>(std::max<int64_t>(start.threads(), 1)));
     return std::unique_ptr<Machine>(new Machine(c10::Device(c10::kCPU)));
   }
-  UseInterface(start.network_interface());
   ASSIGN_OR_RETURN(const auto plugin, comm::LoadCudaPlugin());
   ASSIGN_OR_RETURN(const int index, GpuOf(start, *plugin));
   RETURN_IF_ERROR(plugin->select_device(index));
@@ -100,7 +97,8 @@ absl::Status Machine::Connect(const v1::Start& start, const parallel::ResolvedRe
   const std::vector<mesh::Group> groups = resolved.mesh().Groups(start.rank());
   comm::CommunicatorFactory factory = comm::NoCommunicator;
   if (start.world_size() > 1) {
-    auto made = plugin_ != nullptr ? plugin_->make_nccl_factory(Rendezvous(start)) : comm::MakeGlooFactory(Rendezvous(start));
+    ASSIGN_OR_RETURN(const auto rendezvous, Rendezvous(start));
+    auto made = plugin_ != nullptr ? plugin_->make_nccl_factory(rendezvous) : comm::MakeGlooFactory(rendezvous);
     if (!made.ok()) return Annotate(made.status(), "the ranks could not meet");
     factory = *std::move(made);
   }
