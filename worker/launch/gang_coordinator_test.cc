@@ -20,15 +20,16 @@ using ::testing::IsEmpty;
 
 class GangCoordinatorTest : public ::testing::Test {
  protected:
-  GangCoordinatorTest() {
-    callbacks_.troubled = [this](const std::vector<v1::RankCondition>& ranks, const absl::Status&) {
+  LaunchCallbacks Callbacks() {
+    LaunchCallbacks callbacks;
+    callbacks.troubled = [this](const std::vector<v1::RankCondition>& ranks, const absl::Status&) {
       for (const v1::RankCondition& rank : ranks) faults_.push_back(rank.fault());
     };
-    callbacks_.commit = [this](int64_t step, const std::vector<std::string>& digests) {
+    callbacks.commit = [this](int64_t step, const std::vector<std::string>& digests) {
       commits_.push_back(absl::StrCat(step, "x", digests.size()));
       return absl::OkStatus();
     };
-    clock_.Tick();
+    return callbacks;
   }
 
   void Says(int64_t rank, v1::FromTrainer said) {
@@ -80,11 +81,10 @@ class GangCoordinatorTest : public ::testing::Test {
     coordinator_.Advance();
   }
 
-  absl::Duration now_;
-  WatchClock clock_{[this] { return now_; }};
-  LaunchCallbacks callbacks_;
+  WatchClock clock_;
   std::vector<std::string> told_;  // to all hosts, by kind
   std::vector<std::string> faults_, commits_;
+  const LaunchCallbacks callbacks_ = Callbacks();
   GangCoordinator coordinator_{{.world_size = 6, .hosts = {"host 0 at A", "host 1 at B", "host 2 at C"}},
                                callbacks_,
                                clock_,
