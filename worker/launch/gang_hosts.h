@@ -35,7 +35,7 @@ class GangHosts {
                                                            const StopPipe* stop);
 
   int64_t count() const { return static_cast<int64_t>(links_.size()); }
-  // Of the host before and behind those: "host 1 at 10.0.0.3". `host` from 1.
+  // "host 1 at 10.0.0.3"; of host 0, which is this one, too.
   const std::string& name(int64_t host) const { return names_.at(static_cast<size_t>(host)); }
   // Where the others reach this host.
   const std::string& address() const { return address_; }
@@ -64,8 +64,8 @@ class GangHosts {
   std::vector<int64_t> Missing() const;
 
   std::string address_;
-  std::vector<std::string> names_;                  // by host; of host 0 too
-  std::vector<std::unique_ptr<GangLink>> links_;    // of hosts 1, 2, ...; null: has not joined, or is lost
+  std::vector<std::string> names_;                    // by host; of host 0 too
+  std::vector<std::unique_ptr<GangLink>> links_;      // of hosts 1, 2, ...; null: has not joined, or is lost
   std::vector<std::unique_ptr<GangLink>> strangers_;  // that have not said yet who they are
 };
 

@@ -1,9 +1,9 @@
 // Starts the trainer processes of this host, and of the other hosts of its gang, and watches them until all have ended.
 //
-// A HostSupervisor starts and watches them, a GangCoordinator decides what follows; both run on the thread of Run(). Other
-// hosts (gang_hosts.h) have supervisors of their own (gang_member.h). When a rank
-// dies, reports a failure, violates the protocol, or falls silent (stopped, hung), all ranks are stopped and reaped, and one
-// Status names the rank and the cause. No process is left behind: children die with the thread that runs Run().
+// A HostSupervisor starts and watches this host's, a GangCoordinator decides what follows; both run on the thread of Run(). Other
+// hosts (gang_hosts.h) have supervisors of their own (gang_member.h). When a rank dies, reports a failure, violates the protocol,
+// or falls silent (stopped, hung), or a host is lost, all ranks are stopped and reaped, and one Status names the rank or host and
+// the cause. No process is left behind: children die with the thread that runs Run().
 #pragma once
 
 #include <cstdint>
