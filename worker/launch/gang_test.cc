@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -15,6 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/directory.h"
+#include "core/process/build_version.h"
 #include "core/process/child_process.h"
 #include "core/process/mutex.h"
 #include "core/process/run_directory.h"
@@ -47,6 +50,7 @@ class GangTest : public RunTrainingTest {
       one.callbacks.started = [this](int64_t rank, int64_t pid) {
         const MutexLock lock(mutex_);
         pids_[rank] = static_cast<pid_t>(pid);
+        ++starts_;
       };
     }
   }
@@ -86,6 +90,7 @@ class GangTest : public RunTrainingTest {
   std::deque<Host> hosts_;
   Mutex mutex_;
   std::map<int64_t, pid_t> pids_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<int64_t> starts_{0};
 };
 
 TEST_F(GangTest, AllFinishAndACheckpointCountsOnceAllRanksOfAllHostsHaveIt) {
@@ -125,6 +130,18 @@ TEST_F(GangTest, AFailureKeepsItsFieldOnAllHosts) {
     EXPECT_EQ(GetFieldViolation(host.outcome.status())->field(), "training.lr");
     EXPECT_THAT(host.outcome.status().message(), HasSubstr("rank 5 of host 2"));
   }
+}
+
+// The last rank reads it, on the last host; all hosts start their ranks once more.
+TEST_F(GangTest, ADamagedCheckpointThatAnotherHostFindsIsPutAsideAndAllGoOnFromTheOneBefore) {
+  request_ = hosts_[0].request;
+  for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
+  testing::FlipBit(CheckpointsPath(path()) + "/step-4/rank-00000.bin");
+  RunAll();
+  for (const Host& host : hosts_) ASSERT_TRUE(host.outcome.ok()) << host.outcome.status();
+  EXPECT_EQ(hosts_[0].outcome->resumed_from, 2);
+  EXPECT_THAT(*checkpoint::ListPutAside(CheckpointsPath(path())), ElementsAre("step-4.damaged"));
+  EXPECT_EQ(starts_, 12);
 }
 
 TEST_F(GangTest, AStopOnOneHostStopsAll) {
