@@ -3,13 +3,14 @@
 load("@googleapis//:defs.bzl", "ROOT")
 load("//bazel:cc.bzl", "cc_library")
 
-def cc_proto(name, srcs, **kwargs):
+def cc_proto(name, srcs, imports = [], deps = [], **kwargs):
+    """`imports`: the proto files that `srcs` import besides each other; `deps`: the libraries of their messages."""
     stems = [s[:-len(".proto")] for s in srcs]
     hdrs = [s + ".pb.h" for s in stems]
     ccs = [s + ".pb.cc" for s in stems]
     native.genrule(
         name = name + "_gen",
-        srcs = srcs,
+        srcs = srcs + imports,
         outs = hdrs + ccs,
         cmd = "/usr/bin/protoc -I. --cpp_out=$(BINDIR) " + " ".join(["$(location %s)" % s for s in srcs]),
     )
@@ -18,7 +19,7 @@ def cc_proto(name, srcs, **kwargs):
         srcs = ccs,
         hdrs = hdrs,
         copts = ["-w"],
-        deps = ["//third_party:protobuf"],
+        deps = deps + ["//third_party:protobuf"],
         **kwargs
     )
 

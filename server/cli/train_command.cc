@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/checkpoint/directory.h"
 #include "core/flight/flight_analysis.h"
@@ -19,6 +21,7 @@
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "server/cli/command.h"
+#include "server/cli/gang_options.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/job_file.h"
@@ -92,13 +95,22 @@ absl::StatusOr<v1::Cluster> ClusterHere(const std::string& device, int64_t ranks
   return sim::MakeCluster(gpu, ranks, 1);
 }
 
-// --nproc, [resources] slots, or what the recipe asks for.
-absl::StatusOr<int64_t> RanksOf(const Arguments& arguments, const v1::JobSpec& spec, const v1::Recipe& recipe, int64_t places) {
+// Ranks of this host, one of `hosts`: --nproc, or its part of [resources] slots, or of what the recipe asks for.
+absl::StatusOr<int64_t> RanksOf(const Arguments& arguments, const v1::JobSpec& spec, const v1::Recipe& recipe, int64_t places,
+                                int64_t hosts) {
   if (!arguments.Has("nproc") && spec.resources().slots() > 0) {
-    if (spec.resources().slots() <= kMostRanks) return spec.resources().slots();
+    if (spec.resources().slots() <= kMostRanks) return RanksOfEach(spec.resources().slots(), hosts);
     return FieldError("resources.slots", absl::StrCat(spec.resources().slots()), absl::StrCat("must be at most ", kMostRanks));
   }
-  return ReadRanks(arguments, recipe, places);
+  ASSIGN_OR_RETURN(const int64_t ranks, ReadRanks(arguments, recipe, places * hosts));
+  return arguments.Has("nproc") ? ranks : RanksOfEach(ranks, hosts);
+}
+
+// What all hosts of a gang must have alike.
+std::string KindOf(const std::vector<sim::Gpu>& gpus) {
+  std::set<std::string> names;
+  for (const sim::Gpu& gpu : gpus) names.insert(gpu.name);
+  return names.empty() ? "cpu" : absl::StrJoin(names, ", ");
 }
 
 absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
@@ -110,8 +122,13 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
   if (device != "cpu" && device != "cuda") return FieldError("--device", device, "must be cpu or cuda");
   if (device != "cpu" && arguments.Has("predict"))
     return FieldError("--predict", "", "goes with --device cpu: it simulates this machine's cores");
+  ASSIGN_OR_RETURN(auto gang, ReadGang(arguments));
+  if (gang) {
+    RETURN_IF_ERROR(CheckGang(arguments, spec, recipe));
+  }
   ASSIGN_OR_RETURN(auto gpus, VisibleGpus(device));
-  ASSIGN_OR_RETURN(auto nproc, RanksOf(arguments, spec, recipe, device == "cuda" ? std::ssize(gpus) : sim::HostPhysicalCores()));
+  ASSIGN_OR_RETURN(auto nproc, RanksOf(arguments, spec, recipe, device == "cuda" ? std::ssize(gpus) : sim::HostPhysicalCores(),
+                                       gang ? gang->hosts : 1));
   ASSIGN_OR_RETURN(auto trainer, FindTrainer());
   TrainCall call;
   call.request.nproc = nproc;
@@ -124,6 +141,10 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
   call.gpus = std::move(gpus);
   if (device == "cuda") {
     RETURN_IF_ERROR(ComputeOnFirst(&call.gpus, &call.request));
+  }
+  if (gang) {
+    gang->device = KindOf(call.gpus);
+    call.request.gang = std::move(gang);
   }
   if (device == "cpu" || LeavesLayoutOpen(call.spec)) {
     ASSIGN_OR_RETURN(auto cluster, ClusterHere(device, nproc));
@@ -167,6 +188,7 @@ absl::StatusOr<bool> FillLayout(InterruptGuard* guard, TrainCall* call) {
     Tell(PrecisionNote(call->spec.recipe(), call->cluster));
   }
   RETURN_IF_ERROR(FillBuckets(guard, call));
+  if (request.gang) Tell(CrossingNote(request.recipe, request.nproc));
   Tell(WarmUpNote(request.recipe));
   Tell(ContextNote(request.recipe, request.model));
   const v1::DType dtype = request.recipe.training().mixed_precision_param();
@@ -176,11 +198,14 @@ absl::StatusOr<bool> FillLayout(InterruptGuard* guard, TrainCall* call) {
   return true;
 }
 
-std::string PreparedText(const launch::PreparedTraining& prepared) {
+int64_t HostsOf(const TrainCall& call) { return call.request.gang ? call.request.gang->hosts : 1; }
+
+std::string PreparedText(const launch::PreparedTraining& prepared, int64_t hosts) {
   const v1::Start& start = prepared.start;
   std::string text = absl::StrCat(
       start.model().name(), ", ", WithCommas(prepared.parameters), " parameters, on ", start.world_size(),
-      start.world_size() == 1 ? " rank of this machine: " : " ranks of this machine: ", planner::Summarize(start.recipe()), "\n",
+      start.world_size() == 1 ? " rank of " : " ranks of ", hosts == 1 ? "this machine: " : absl::StrCat(hosts, " hosts: "),
+      planner::Summarize(start.recipe()), "\n",
       start.dataset().uri(), ": ", WithCommas(prepared.tokens), " tokens, unigram entropy ",
       absl::StrFormat("%.4f", prepared.unigram_entropy), " nats per token\n");
   const int64_t steps = start.recipe().training().steps();
@@ -197,14 +222,14 @@ std::string PreparedText(const launch::PreparedTraining& prepared) {
 // What is shown while it trains.
 class TrainingDisplay {
  public:
-  explicit TrainingDisplay(InterruptGuard* guard) : guard_(guard) {}
+  TrainingDisplay(InterruptGuard* guard, int64_t hosts) : guard_(guard), hosts_(hosts) {}
 
   launch::TrainCallbacks Callbacks() {
     launch::TrainCallbacks callbacks;
     callbacks.prepared = [this](const launch::PreparedTraining& prepared) {
       steps_ = prepared.start.recipe().training().steps();
       run_directory_ = prepared.start.run_directory();
-      line_.Note(PreparedText(prepared));
+      line_.Note(PreparedText(prepared, hosts_));
       guard_->Announce("stopping: this step is finished and saved; Ctrl-C again to stop now",
                        "stopping now; this step is not saved");
     };
@@ -255,6 +280,7 @@ class TrainingDisplay {
   }
 
   InterruptGuard* const guard_;
+  const int64_t hosts_;
   ProgressLine line_;
   std::string run_directory_;
   std::vector<v1::FlightDump> dumps_;
@@ -341,7 +367,7 @@ absl::StatusOr<int> DryRun(const Arguments& arguments, const TrainCall& call, co
     Print(TreeText(arguments.format(), ToTree(prepared.start)));
     return kDone;
   }
-  Print(PreparedText(prepared) + "\n");
+  Print(PreparedText(prepared, HostsOf(call)) + "\n");
   for (const v1::CheckpointDamage& damage : prepared.damaged) Print(checkpoint::DamageText(damage) + ", and is passed over\n");
   for (const std::string& change : prepared.changes) Print(change + "\n");
   if (predicted) {
@@ -385,7 +411,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   if (!fits) return kNothingFits;
   ASSIGN_OR_RETURN(const auto predicted, Predict(arguments, call, &guard));
   if (arguments.Has("dry-run")) return DryRun(arguments, call, predicted);
-  TrainingDisplay display(&guard);
+  TrainingDisplay display(&guard, HostsOf(call));
   const auto outcome = launch::RunTraining(call.request, display.Callbacks(), guard.stop_pipe());
   display.line().Finish();
   if (!outcome.ok()) return display.begun() ? WithAdvice(outcome.status(), display) : outcome.status();
@@ -403,17 +429,20 @@ Command TrainCommand() {
   spec.positional = "R.toml|JOB.toml";
   spec.least_positional = spec.most_positional = 1;
   spec.options = {
-      {"nproc", "N", "ranks; what the recipe's degrees ask for, or all physical cores or GPUs, if it is not given"},
+      {"nproc", "N", "ranks of this host; what the recipe's degrees ask for, or all physical cores or GPUs, if it is not given"},
       {"dry-run", "", "checks everything that can be checked before, and starts nothing"},
       {"fresh", "", "begins anew; checkpoints that are there are put aside, not removed"},
       {"predict", "", "simulates the recipe on this machine first, and shows predicted beside measured at the end"},
       {"model", "M", "wins over the recipe's [model] name"},
       {"device", "cpu|cuda", "what the ranks run on (cpu); cuda: the first of the GPUs that CUDA_VISIBLE_DEVICES leaves"},
       {"accept-other-build", "", "goes on from a checkpoint that another build of LegoAI wrote"}};
+  for (Option& option : GangOptions()) spec.options.push_back(std::move(option));
   spec.recipe_keys = true;
   spec.details =
       "A file that says the batch and not the layout, as JOB.toml does, is planned for this machine first, as `lego plan` does;\n"
-      "keys that it gives bind. A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.";
+      "keys that it gives bind. A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.\n"
+      "On several hosts, each has a call of its own with the same recipe and --nnodes N --node-rank K --master-addr HOST, as with\n"
+      "torchrun; job.dump_folder is one that they share. If a host is lost, all calls end and name it, and the same go on.";
   spec.example = "lego train recipe.toml --training.steps=100";
   return {spec, Run};
 }

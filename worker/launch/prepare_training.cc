@@ -200,11 +200,14 @@ absl::Status TakeLatest(const TrainRequest& request, PreparedTraining* prepared)
 
 }  // namespace
 
+int64_t WorldSize(const TrainRequest& request) { return request.gang ? request.gang->hosts * request.nproc : request.nproc; }
+
 absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder,
                                                  const checkpoint::Cancel& cancel) {
   PreparedTraining prepared;
   v1::Start& start = prepared.start;
-  ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(request.recipe, request.model, request.nproc));
+  const int64_t world_size = WorldSize(request);
+  ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(request.recipe, request.model, world_size));
   RETURN_IF_ERROR(parallel::CheckBucketsArePlanned(resolved.recipe()));
   *start.mutable_recipe() = resolved.recipe();
   start.set_run_directory(start.recipe().job().dump_folder());
@@ -214,7 +217,7 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   }
   RETURN_IF_ERROR(CheckProgram(request.trainer));
   *start.mutable_model() = request.model;
-  start.set_world_size(request.nproc);
+  start.set_world_size(world_size);
   start.set_build_version(std::string(BuildVersion()));
   start.set_device(request.device);
   start.set_threads(request.threads);

@@ -14,6 +14,7 @@
 #include "proto/legoai/v1/launch.pb.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
+#include "worker/launch/gang_address.h"
 
 namespace legoai::launch {
 
@@ -29,7 +30,8 @@ struct LeasedAttempt {
 struct TrainRequest {
   v1::Recipe recipe;                   // as from parallel::LoadRecipe
   v1::Model model;                     // that of recipe.model.name
-  int64_t nproc = 1;                   // ranks, all on this host
+  int64_t nproc = 1;                   // ranks on this host
+  std::optional<GangPlace> gang;       // unset: all ranks are on this host; each host has as many
   std::string trainer;                 // path of legoai-trainer
   std::optional<LeasedAttempt> lease;  // unset: numbers the run directory's attempts and resumes from its latest checkpoint
   v1::Dataset dataset;                 // digest and length that the text must have; empty: any
@@ -45,6 +47,9 @@ struct TrainRequest {
   // Folders that its input files must be in (data_roots.h); unset: anywhere.
   std::optional<std::vector<std::string>> data_roots;
 };
+
+// Ranks on all hosts.
+int64_t WorldSize(const TrainRequest& request);
 
 struct PreparedTraining {
   v1::Start start;                    // without attempt, rank and rendezvous; its recipe is complete, with derived degrees

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -19,6 +21,10 @@
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
+#include "worker/launch/exit_status.h"
+#include "worker/launch/gang_hosts.h"
+#include "worker/launch/gang_member.h"
+#include "worker/launch/host_options.h"
 #include "worker/launch/launcher.h"
 #include "worker/launch/metrics_merger.h"
 #include "worker/launch/prepare_training.h"
@@ -168,13 +174,16 @@ void PutLeasedAside(const absl::Status& failure, const TrainCallbacks& callbacks
   if (absl::Status status = PutDamagedAside(*damage, "", callbacks); !status.ok()) Warn(callbacks, std::string(status.message()));
 }
 
-// The rings lie in files: what a rank did is read also of one that was stopped or killed.
+// The rings lie in files: what a rank did is read also of one that was stopped or killed. `told`: by rank, those that other
+// hosts have read.
 void DumpFlightRings(const std::string& run_directory, const std::vector<v1::RankCondition>& ranks, const absl::Status& failure,
-                     const TrainCallbacks& callbacks) {
+                     const std::map<int64_t, v1::FlightDump>& told, const TrainCallbacks& callbacks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::string path = FlightRingPath(run_directory, static_cast<int64_t>(rank));
-    auto dump = comm::ReadFlightRing(path, std::string(failure.message()));
+    const auto other = told.find(static_cast<int64_t>(rank));
+    auto dump = other != told.end() ? absl::StatusOr<v1::FlightDump>(other->second) : comm::ReadFlightRing(path, "");
     if (!dump.ok()) continue;  // it has not come so far
+    dump->set_reason(std::string(failure.message()));
     *dump->mutable_condition() = ranks[rank];
     const absl::Status kept = checkpoint::ReplaceFile(path + ".json", comm::FlightDumpToJson(*dump));
     if (!kept.ok()) Warn(callbacks, absl::StrCat("a flight record is not kept: ", kept.message()));
@@ -229,21 +238,17 @@ absl::StatusOr<TrainOutcome> StoppedBefore(const TrainRequest& request, const st
   return outcome;
 }
 
-LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start) {
-  const v1::CommSection& comm = start.recipe().comm();
+// Asked to stop, while it worked or waited for room.
+bool IsStopped(const absl::Status& status, const StopPipe* stop) {
+  return absl::IsCancelled(status) || (absl::IsResourceExhausted(status) && stop != nullptr && stop->Pending());
+}
+
+LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start, GangHosts* hosts) {
   LaunchOptions options;
-  options.trainer = request.trainer;
+  static_cast<HostOptions&>(options) = HostOptionsOf(request, start);
   options.world_size = start.world_size();
-  options.start = start;
+  options.hosts = hosts;
   options.rendezvous_port = request.rendezvous_port;
-  options.pin = request.pin;
-  options.processors = request.processors;
-  options.gpus = request.gpus;
-  options.log_directory = LogsPath(start.run_directory());
-  options.init_timeout = absl::Seconds(comm.init_timeout_seconds());
-  options.train_timeout = absl::Seconds(comm.train_timeout_seconds());
-  // The next attempt waits for the slots; ranks without their peers have nothing to save.
-  if (request.lease) options.stop_grace = absl::Milliseconds(300);
   return options;
 }
 
@@ -267,8 +272,9 @@ class Listener {
       Log(log.level(), absl::StrCat("rank ", rank, ": ", log.text()));
     };
     callbacks.troubled = [this](const std::vector<v1::RankCondition>& ranks, const absl::Status& failure) {
-      DumpFlightRings(directory_.path(), ranks, failure, callbacks_);
+      DumpFlightRings(directory_.path(), ranks, failure, flights_, callbacks_);
     };
+    callbacks.flight = [this](const v1::FlightDump& dump) { flights_[dump.rank()] = dump; };
     callbacks.step_trace = callbacks_.step_trace;
     callbacks.commit = callbacks_.commit;
     return callbacks;
@@ -298,6 +304,7 @@ class Listener {
   MetricsMerger merger_;
   const bool keeps_;
   std::vector<v1::StepMetrics> kept_;
+  std::map<int64_t, v1::FlightDump> flights_;  // of other hosts' ranks
   bool warned_ = false;
 };
 
@@ -323,12 +330,13 @@ absl::Status StepBack(const TrainRequest& request, const v1::CheckpointDamage& d
 
 // Starts the ranks, and again where one of them finds that the checkpoint is damaged: from the next older one.
 absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop,
-                                     RunDirectory& directory, PreparedTraining* prepared, v1::Run* run, TrainOutcome* outcome) {
+                                     GangHosts* hosts, RunDirectory& directory, PreparedTraining* prepared, v1::Run* run,
+                                     TrainOutcome* outcome) {
   TrainRequest going_on = request;
   going_on.fresh = false;  // what this run has saved itself is gone on from
   while (true) {
-    Listener listener(callbacks, directory, request.nproc, /*keeps=*/!request.lease);
-    Launcher launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop);
+    Listener listener(callbacks, directory, prepared->start.world_size(), /*keeps=*/!request.lease);
+    Launcher launcher(OptionsOf(request, prepared->start, hosts), listener.Callbacks(), stop);
     auto launched = launcher.Run();
     listener.Finish(outcome);
     const auto damage = checkpoint::GetDamage(launched.status());
@@ -361,22 +369,103 @@ TrainOutcome OutcomeOf(const LaunchOutcome& launched, PreparedTraining prepared,
   return outcome;
 }
 
+// From the checks to the end: as of RunTraining. `hosts`: the others, which have joined; null: there are none.
+absl::StatusOr<TrainOutcome> RunPrepared(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop,
+                                         GangHosts* hosts, RunDirectory& directory, PreparedTraining prepared) {
+  const std::string& path = directory.path();
+  for (const std::string& change : prepared.changes) Warn(callbacks, change);
+  if (!prepared.warning.empty()) Warn(callbacks, prepared.warning);
+  for (const v1::CheckpointDamage& damage : prepared.damaged) {
+    RETURN_IF_ERROR(PutDamagedAside(damage, GoesOn(prepared), callbacks));
+  }
+  TrainOutcome outcome;
+  outcome.run_directory = path;
+  outcome.resumed_from = prepared.checkpoint;
+  if (prepared.finished) return FinishedBefore(std::move(outcome), std::move(prepared));
+
+  ASSIGN_OR_RETURN(v1::Run run, BeginAttempt(prepared, request.lease));
+  outcome.attempt = run.attempts().rbegin()->attempt();
+  TellLost(request, prepared, run, callbacks);
+  prepared.start.set_attempt(outcome.attempt);
+  prepared.start.set_epoch(request.lease ? request.lease->epoch : outcome.attempt);
+  RemoveLeftovers(path, callbacks);
+  if (request.fresh) {
+    RETURN_IF_ERROR(BeginAnew(path, outcome.attempt));
+  }
+  RemoveFlightRecords(path);
+  const absl::Status begun =
+      WhenThereIsRoom(callbacks, stop, [&] { return WriteBeginning(directory, prepared.start, run); });
+  if (IsStopped(begun, stop)) return StoppedBefore(request, path, stop);
+  if (!begun.ok()) return begun;
+
+  const auto launched = Launch(request, callbacks, stop, hosts, directory, &prepared, &run, &outcome);
+  const auto note = [&] { return EndAttempt(directory, run, launched); };
+  // A leased attempt's end is kept by the service: nobody's slots wait for that note.
+  const bool waits_for_room = launched.ok() && !request.lease;
+  const absl::Status kept = waits_for_room ? WhenThereIsRoom(callbacks, stop, note) : note();
+  if (!launched.ok()) return launched.status();
+  if (request.lease && absl::IsResourceExhausted(kept)) {
+    Warn(callbacks, absl::StrCat("how the training ended is not noted: ", kept.message()));
+    return OutcomeOf(*launched, std::move(prepared), std::move(outcome));
+  }
+  if (!kept.ok())
+    return Annotate(kept, absl::StrCat("step ", launched->step, " is done, but how the training ended cannot be noted"));
+  return OutcomeOf(*launched, std::move(prepared), std::move(outcome));
+}
+
+absl::StatusOr<TrainOutcome> RunAsMember(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop) {
+  MemberCallbacks member;
+  member.started = callbacks.started;
+  member.progress = callbacks.progress;
+  member.log = callbacks.log;
+  ASSIGN_OR_RETURN(MemberOutcome ended, RunMember(request, member, stop));
+  TrainOutcome outcome;
+  outcome.cause = ended.cause;
+  outcome.step = ended.step;
+  outcome.attempt = ended.attempt;
+  outcome.run_directory = std::move(ended.run_directory);
+  outcome.hf_directory = std::move(ended.hf_directory);
+  return outcome;
+}
+
+absl::StatusOr<std::unique_ptr<GangHosts>> Gather(const TrainRequest& request, const v1::Start& start,
+                                                  const TrainCallbacks& callbacks, const StopPipe* stop) {
+  const auto waits = [&](const std::string& whom) {
+    v1::Progress progress;
+    progress.set_phase("joining");
+    progress.set_waits(whom);
+    if (callbacks.progress) callbacks.progress(progress);
+  };
+  return GangHosts::Gather(*request.gang, HelloOf(request, start), absl::Seconds(start.recipe().comm().init_timeout_seconds()),
+                           waits, stop);
+}
+
+v1::GangEnded EndOf(const absl::StatusOr<TrainOutcome>& outcome) {
+  v1::GangEnded ended;
+  if (!outcome.ok()) {
+    *ended.mutable_exit() = MakeExit(v1::Exit::FAILED, 0, outcome.status());
+    return ended;
+  }
+  *ended.mutable_exit() = MakeExit(outcome->cause, outcome->step, absl::OkStatus());
+  ended.set_attempt(outcome->attempt);
+  ended.set_hf_directory(outcome->hf_directory);
+  return ended;
+}
+
 }  // namespace
 
 absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop) {
   v1::Recipe recipe = request.recipe;
   parallel::FillDefaults(&recipe);
   const std::string path = recipe.job().dump_folder();
-  const auto stopping = [&](const absl::Status& status) {
-    return absl::IsCancelled(status) || (absl::IsResourceExhausted(status) && stop != nullptr && stop->Pending());
-  };
+  if (request.gang && request.gang->host > 0) return RunAsMember(request, callbacks, stop);
   std::optional<RunDirectory> directory;
   absl::Status status = WhenThereIsRoom(callbacks, stop, [&] {
     auto opened = RunDirectory::Open(path);
     if (opened.ok()) directory.emplace(*std::move(opened));
     return opened.status();
   });
-  if (stopping(status)) return StoppedBefore(request, path, stop);
+  if (IsStopped(status, stop)) return StoppedBefore(request, path, stop);
   if (!status.ok()) return status;
   // Before anybody asks whether hf/ is there.
   if (absl::Status status = checkpoint::RestoreFolder(HuggingFacePath(path)); !status.ok())
@@ -386,49 +475,19 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
     prepared = PrepareTraining(request, TokensPath(path), [stop] { return stop != nullptr && stop->Pending(); });
     return prepared.status();
   });
-  if (stopping(status)) return StoppedBefore(request, path, stop);
+  if (IsStopped(status, stop)) return StoppedBefore(request, path, stop);
   if (!prepared.ok()) {
     if (request.lease) PutLeasedAside(prepared.status(), callbacks);
     return prepared.status();
   }
   if (callbacks.prepared) callbacks.prepared(*prepared);
-  for (const std::string& change : prepared->changes) Warn(callbacks, change);
-  if (!prepared->warning.empty()) Warn(callbacks, prepared->warning);
-  for (const v1::CheckpointDamage& damage : prepared->damaged) {
-    RETURN_IF_ERROR(PutDamagedAside(damage, GoesOn(*prepared), callbacks));
-  }
-  TrainOutcome outcome;
-  outcome.run_directory = path;
-  outcome.resumed_from = prepared->checkpoint;
-  if (prepared->finished) return FinishedBefore(std::move(outcome), *std::move(prepared));
-
-  ASSIGN_OR_RETURN(v1::Run run, BeginAttempt(*prepared, request.lease));
-  outcome.attempt = run.attempts().rbegin()->attempt();
-  TellLost(request, *prepared, run, callbacks);
-  prepared->start.set_attempt(outcome.attempt);
-  prepared->start.set_epoch(request.lease ? request.lease->epoch : outcome.attempt);
-  RemoveLeftovers(path, callbacks);
-  if (request.fresh) {
-    RETURN_IF_ERROR(BeginAnew(path, outcome.attempt));
-  }
-  RemoveFlightRecords(path);
-  status = WhenThereIsRoom(callbacks, stop, [&] { return WriteBeginning(*directory, prepared->start, run); });
-  if (stopping(status)) return StoppedBefore(request, path, stop);
-  if (!status.ok()) return status;
-
-  const auto launched = Launch(request, callbacks, stop, *directory, &*prepared, &run, &outcome);
-  const auto note = [&] { return EndAttempt(*directory, run, launched); };
-  // A leased attempt's end is kept by the service: nobody's slots wait for that note.
-  const bool waits_for_room = launched.ok() && !request.lease;
-  const absl::Status kept = waits_for_room ? WhenThereIsRoom(callbacks, stop, note) : note();
-  if (!launched.ok()) return launched.status();
-  if (request.lease && absl::IsResourceExhausted(kept)) {
-    Warn(callbacks, absl::StrCat("how the training ended is not noted: ", kept.message()));
-    return OutcomeOf(*launched, *std::move(prepared), std::move(outcome));
-  }
-  if (!kept.ok())
-    return Annotate(kept, absl::StrCat("step ", launched->step, " is done, but how the training ended cannot be noted"));
-  return OutcomeOf(*launched, *std::move(prepared), std::move(outcome));
+  if (!request.gang) return RunPrepared(request, callbacks, stop, nullptr, *directory, *std::move(prepared));
+  const auto hosts = Gather(request, prepared->start, callbacks, stop);
+  if (absl::IsCancelled(hosts.status())) return StoppedBefore(request, path, stop);
+  if (!hosts.ok()) return hosts.status();
+  auto outcome = RunPrepared(request, callbacks, stop, hosts->get(), *directory, *std::move(prepared));
+  (*hosts)->End(EndOf(outcome));
+  return outcome;
 }
 
 }  // namespace legoai::launch

@@ -1,4 +1,4 @@
-// Trains on this host without a server, for `lego train`.
+// Trains on this host, or on several (TrainRequest::gang), without a server, for `lego train`.
 //
 // Prepares (prepare_training.h), opens the run directory, starts nproc trainers under a Launcher, writes recipe, run.json and
 // metrics, commits every checkpoint unless the caller decides (TrainCallbacks::commit), and returns the outcome. Resumes from the
@@ -8,6 +8,9 @@
 // A checkpoint that is found damaged, here or by a rank that loads it, is put aside as step-N.damaged with a warning; the next
 // older one is used, and run.json names those that were skipped. A leased attempt ends instead: its error carries the damage
 // (core/checkpoint/directory.h), and the service chooses.
+//
+// Of several hosts, the first does all of that in a folder that all share, and the others only run their ranks (gang_member.h):
+// they have neither `prepared` nor metrics, and an outcome without figures. The loss of a host ends the attempt on all.
 //
 // When the disk is full, it waits together with the ranks until there is room: Progress.waits says for what. A stop ends the
 // wait.
@@ -61,8 +64,9 @@ struct TrainOutcome {
 };
 
 // `stop` may be null. Blocks; no process is left when it returns, or if this process is killed. A stop during preparation is
-// honoured too: then nothing is started. Errors: those of PrepareTraining, FindCheckpoint and Launcher::Run; a run directory in
-// use. After a failure run.json has the reason, and flight/rank-R.json what every rank was doing.
+// honoured too: then nothing is started. Errors: those of PrepareTraining, FindCheckpoint, GangHosts::Gather, RunMember and
+// Launcher::Run; a run directory in use. After a failure run.json has the reason, and flight/rank-R.json what every rank was
+// doing.
 absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop);
 
 }  // namespace legoai::launch

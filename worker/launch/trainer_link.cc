@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/checkpoint/directory.h"
 #include "proto/errors.h"
 #include "proto/status.h"
+#include "worker/launch/exit_status.h"
 #include "worker/launch/pending_commits.h"
 
 namespace legoai::launch {
@@ -17,18 +17,6 @@ namespace {
 
 // How often a rank says that it goes on, or waits: often against any time-out, seldom against the cost of a message.
 constexpr absl::Duration kBeat = absl::Milliseconds(250);
-
-v1::FromTrainer MakeExit(v1::Exit::Cause cause, int64_t step, const absl::Status& status) {
-  v1::FromTrainer message;
-  v1::Exit* exit = message.mutable_exit();
-  exit->set_cause(cause);
-  exit->set_step(step);
-  exit->set_code(static_cast<int>(status.code()));
-  exit->set_message(std::string(status.message()));
-  if (auto violation = GetFieldViolation(status)) *exit->mutable_violation() = *std::move(violation);
-  if (auto damage = checkpoint::GetDamage(status)) *exit->mutable_damage() = *std::move(damage);
-  return message;
-}
 
 absl::StatusOr<v1::Start> ReadStart(MessageReader& reader) {
   v1::ToTrainer first;
@@ -48,7 +36,8 @@ absl::StatusOr<std::unique_ptr<TrainerLink>> TrainerLink::Connect(int fd, std::s
                                              absl::StrCat("the launcher was built from other sources than the trainer (",
                                                           std::string(build_version), "); build both together"),
                                              absl::StatusCode::kFailedPrecondition);
-    v1::FromTrainer message = MakeExit(v1::Exit::FAILED, 0, mismatch);
+    v1::FromTrainer message;
+    *message.mutable_exit() = MakeExit(v1::Exit::FAILED, 0, mismatch);
     message.set_rank(start.rank());
     message.set_epoch(start.epoch());
     WriteMessage(fd, message).IgnoreError();
@@ -190,7 +179,9 @@ absl::Status TrainerLink::SendLog(std::string_view level, std::string_view text)
 }
 
 absl::Status TrainerLink::SendExit(v1::Exit::Cause cause, int64_t step, const absl::Status& status) {
-  return Send(MakeExit(cause, step, status));
+  v1::FromTrainer message;
+  *message.mutable_exit() = MakeExit(cause, step, status);
+  return Send(std::move(message));
 }
 
 // `waits`: what Progress says of it, if that is known here.

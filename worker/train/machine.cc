@@ -15,11 +15,12 @@
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
 #include "worker/comm/streams.h"
+#include "worker/launch/gang_address.h"
 
 namespace legoai::train {
 namespace {
 
-comm::RendezvousOptions Rendezvous(const v1::Start& start) {
+absl::StatusOr<comm::RendezvousOptions> Rendezvous(const v1::Start& start) {
   const v1::CommSection& section = start.recipe().comm();
   comm::RendezvousOptions options;
   options.host = start.rendezvous_host();
@@ -29,6 +30,10 @@ comm::RendezvousOptions Rendezvous(const v1::Start& start) {
   options.world_size = start.world_size();
   options.timeout = std::chrono::seconds(section.train_timeout_seconds());
   options.connect_timeout = std::chrono::seconds(section.init_timeout_seconds());
+  // Of several hosts: elsewhere nobody but this host shall reach a rank.
+  if (options.host != options.bind_address) {
+    ASSIGN_OR_RETURN(options.bind_address, launch::ListenAddress(options.host, options.port));
+  }
   return options;
 }
 
@@ -92,7 +97,8 @@ absl::Status Machine::Connect(const v1::Start& start, const parallel::ResolvedRe
   const std::vector<mesh::Group> groups = resolved.mesh().Groups(start.rank());
   comm::CommunicatorFactory factory = comm::NoCommunicator;
   if (start.world_size() > 1) {
-    auto made = plugin_ != nullptr ? plugin_->make_nccl_factory(Rendezvous(start)) : comm::MakeGlooFactory(Rendezvous(start));
+    ASSIGN_OR_RETURN(const auto rendezvous, Rendezvous(start));
+    auto made = plugin_ != nullptr ? plugin_->make_nccl_factory(rendezvous) : comm::MakeGlooFactory(rendezvous);
     if (!made.ok()) return Annotate(made.status(), "the ranks could not meet");
     factory = *std::move(made);
   }
