@@ -35,6 +35,7 @@ constexpr PostgresStatement kSetUp = {
     "set_up",
     "SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', $2, false),"
     " set_config('idle_in_transaction_session_timeout', '60s', false), set_config('enable_seqscan', 'off', false),"
+    " set_config('enable_bitmapscan', 'off', false), set_config('enable_sort', 'off', false),"
     " set_config('plan_cache_mode', 'force_generic_plan', false), set_config('jit', 'off', false),"
     " set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),"
     " set_config('tcp_keepalives_count', '3', false),"

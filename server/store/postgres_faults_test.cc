@@ -209,9 +209,13 @@ TEST_F(PostgresFaults, NoPasswordIsEverShown) {
   const absl::Status denied = OpenPostgresStore(server().UrlAs("guarded", secret, "postgres"), Short()).status();
   ExpectRefused(denied, absl::StatusCode::kPermissionDenied, {"28P01", "user=guarded", "PGPASSWORD"});
   std::vector<absl::Status> errors = {denied};
-  for (const std::string& bad :
-       {"postgresql://u:" + secret + "@h/db?nothing=1", "postgresql://" + secret + "@[::1/db",
-        "postgresql:" + secret, "mysql://u:" + secret + "@h/db", "sqlite", "host=h password=" + secret}) {
+  const std::vector<std::string> bad_urls = {"postgresql://u:" + secret + "@h/db?nothing=1",
+                                             "postgresql://" + secret + "@[::1/db",
+                                             "postgresql:" + secret,
+                                             "mysql://u:" + secret + "@h/db",
+                                             "sqlite",
+                                             "host=h password=" + secret};
+  for (const std::string& bad : bad_urls) {
     errors.push_back(OpenStore(bad, {}, Short()).status());
     EXPECT_TRUE(absl::IsInvalidArgument(errors.back())) << errors.back();
     errors.push_back(StoreText(bad).status());
