@@ -52,7 +52,7 @@ absl::Status Controller::Begin() {
   std::vector<v1::Job> jobs;
   std::vector<v1::Worker> workers;
   std::map<std::string, v1::Attempt> attempts;
-  absl::Status status = store_->Read([&](store::ReadTransaction& read) -> absl::Status {
+  const auto load = [&](store::ReadTransaction& read) -> absl::Status {
     ASSIGN_OR_RETURN(auto active, read.JobsInStates(ActiveStates()));
     ASSIGN_OR_RETURN(auto known, read.ListWorkers());
     jobs = std::move(active), workers = std::move(known);
@@ -66,7 +66,9 @@ absl::Status Controller::Begin() {
       if (!of_job.empty()) attempts[job.name()] = of_job.back();
     }
     return absl::OkStatus();
-  });
+  };
+  absl::Status status = store_->Read(load);
+  if (absl::IsUnavailable(status)) status = store_->Read(load);  // a database that went in the middle of it
   if (!status.ok()) return status;
   agents_.Know(workers);
   for (const auto& [job, attempt] : attempts) {

@@ -1,4 +1,4 @@
-// legoai-server: the control plane as one process. SQLite store, planner, scheduler, gRPC for users and agents, HTTP for the
+// legoai-server: the control plane as one process. Store, planner, scheduler, gRPC for users and agents, HTTP for the
 // page.
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
@@ -42,8 +42,8 @@
 #include "server/rpc/grpc_control_plane.h"
 #include "server/rpc/grpc_worker_service.h"
 #include "server/rpc/thread_pool.h"
+#include "server/store/open_store.h"
 #include "server/store/repair.h"
-#include "server/store/sqlite_store.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7420", "address and port of gRPC, for `lego` and for agents");
 ABSL_FLAG(std::string, http, "127.0.0.1:7421", "address and port of HTTP, for the page, JSON and /metrics; empty: none");
@@ -51,7 +51,9 @@ ABSL_FLAG(std::vector<std::string>, http_host_names, {}, "names by which HTTP is
 ABSL_FLAG(bool, insecure, false, "listen on addresses that other machines can reach, although anybody there can do everything");
 ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1),
           "how often the log repeats that other machines can reach the server");
-ABSL_FLAG(std::string, data, "", "folder of the store, created if missing (required)");
+ABSL_FLAG(std::string, data, "", "folder of the store, created if missing; short for --store=sqlite:DATA/legoai.db");
+ABSL_FLAG(std::string, store, "",
+          "sqlite:PATH or postgresql://USER@HOST:PORT/DATABASE (PostgreSQL 15 or newer, password in PGPASSWORD); or --data");
 ABSL_FLAG(absl::Duration, store_check, absl::Minutes(1), "how long to check the store's files for damage at startup");
 ABSL_FLAG(bool, repair, false, "copy what is readable of a damaged store to a new one beside it, print a report, and exit");
 ABSL_FLAG(std::string, web, "", "folder of the built page; by default web beside the folder of this program, if it exists");
@@ -120,47 +122,60 @@ absl::StatusOr<Listening> ReadListening() {
   return listening;
 }
 
-absl::StatusOr<std::string> DataFolder() {
-  const std::string folder = absl::GetFlag(FLAGS_data);
-  if (folder.empty()) return FieldError("--data", "", "is needed: the folder in which the store lies");
+// As OpenStore() takes it.
+absl::StatusOr<std::string> StoreUrl() {
+  const std::string folder = absl::GetFlag(FLAGS_data), store = absl::GetFlag(FLAGS_store);
+  if (folder.empty() && store.empty())
+    return FieldError("--data", "", "is needed: the folder in which the store lies; or --store, for a store elsewhere");
+  if (!folder.empty() && !store.empty())
+    return FieldError("--data", folder, "must not be given together with --store: each of them says where the store is");
+  if (!store.empty()) return store;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return FieldError("--data", folder, absl::StrCat("cannot be made: ", error.message()));
-  return folder;
+  return absl::StrCat("sqlite:", folder, "/legoai.db");
 }
 
 absl::Status Repair() {
-  ASSIGN_OR_RETURN(const auto data, DataFolder());
-  const std::string path = data + "/legoai.db";
+  ASSIGN_OR_RETURN(const auto url, StoreUrl());
+  constexpr char kSqlite[] = "sqlite:";
+  if (url.rfind(kSqlite, 0) != 0)
+    return FieldError("--repair", "", "is for SQLite's files alone: restore a backup of the database");
+  const std::string path = url.substr(sizeof(kSqlite) - 1);
   const auto report = store::RepairStore(path);
   if (report.ok()) std::cout << store::ToText(*report, path);
   return report.status();
 }
 
-// The store, and what is done about damage: the server ends, since what it goes on from may be wrong. Trainers go on.
-struct OpenStore {
+// The store, and what is done about damage, or another server that leads: the server ends, since what it goes on from may be wrong.
+// Trainers go on.
+struct ServedStore {
   std::unique_ptr<store::Store> store;
   std::shared_ptr<absl::Status> damage =
       std::make_shared<absl::Status>();  // met while it served; to be read after WaitForSignal()
 };
 
-absl::StatusOr<OpenStore> MakeStore(const std::string& folder) {
-  OpenStore open;
-  store::SqliteOptions options;
-  options.check_budget = absl::GetFlag(FLAGS_store_check);
-  if (options.check_budget <= absl::ZeroDuration()) return TimeError("--store_check", options.check_budget, "must be positive");
-  options.on_unfinished_check = [&] {
+absl::StatusOr<ServedStore> MakeStore(const std::string& url) {
+  ServedStore served;
+  store::SqliteOptions sqlite;
+  sqlite.check_budget = absl::GetFlag(FLAGS_store_check);
+  if (sqlite.check_budget <= absl::ZeroDuration()) return TimeError("--store_check", sqlite.check_budget, "must be positive");
+  sqlite.on_unfinished_check = [&] {
     LogWarning(absl::StrCat("the check of the store for damage was not finished within --store_check=",
-                            absl::FormatDuration(options.check_budget), "; what was checked is whole"));
+                            absl::FormatDuration(sqlite.check_budget), "; what was checked is whole"));
   };
-  options.on_damage = [damage = open.damage](const absl::Status& error) {
+  sqlite.on_damage = [damage = served.damage](const absl::Status& error) {
     LogError(absl::StrCat("the server ends: ", std::string(error.message())));
     *damage = error;
     kill(getpid(), SIGTERM);
   };
-  ASSIGN_OR_RETURN(auto store, store::OpenSqliteStore(folder + "/legoai.db", options));
-  open.store = std::move(store);
-  return open;
+  store::PostgresOptions postgres;
+  postgres.on_damage = sqlite.on_damage;
+  postgres.on_superseded = sqlite.on_damage;
+  postgres.on_trouble = [](const std::string& what) { LogWarning(absl::StrCat("store: ", what)); };
+  ASSIGN_OR_RETURN(auto store, store::OpenStore(url, sqlite, postgres));
+  served.store = std::move(store);
+  return served;
 }
 
 std::filesystem::path FolderOfThisProgram() {
@@ -240,9 +255,10 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const ListenAddress& ad
 absl::Status Serve() {
   ASSIGN_OR_RETURN(const auto listening, ReadListening());
   ASSIGN_OR_RETURN(auto times, ReadTimes());
-  ASSIGN_OR_RETURN(const auto data, DataFolder());
+  ASSIGN_OR_RETURN(const auto url, StoreUrl());
+  ASSIGN_OR_RETURN(const auto store_text, store::StoreText(url));
   ASSIGN_OR_RETURN(const auto sim, SimOptions());
-  ASSIGN_OR_RETURN(auto store, MakeStore(data));
+  ASSIGN_OR_RETURN(auto store, MakeStore(url));
 
   Notifier notifier;
   Metrics metrics;
@@ -281,7 +297,7 @@ absl::Status Serve() {
   LogInfo(absl::StrCat("legoai-server ", std::string(launch::BuildVersion()), " serves"), {},
           {{"grpc", ToText({listening.grpc.host, grpc_port})},
            {"http_port", static_cast<int64_t>(http ? http->port() : 0)},
-           {"data", data}});
+           {"store", store_text}});
   WarnOfOpenAddresses(listening.open);
 
   const int got = WaitForSignal(absl::GetFlag(FLAGS_insecure_reminder), [&] { WarnOfOpenAddresses(listening.open); });
@@ -314,5 +330,6 @@ int main(int argc, char** argv) {
                                                             : legoai::server::Serve();
   if (status.ok()) return 0;
   legoai::server::LogError(std::string(status.message()));
-  return legoai::GetFieldViolation(status) && !absl::IsDataLoss(status) ? 2 : 1;
+  const bool of_the_call = legoai::GetFieldViolation(status) && !absl::IsDataLoss(status) && !absl::IsUnavailable(status);
+  return of_the_call ? 2 : 1;
 }

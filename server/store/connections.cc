@@ -20,52 +20,18 @@ absl::Status ReadOnce(Database& database, const std::function<absl::Status(ReadT
 
 }  // namespace
 
-GroupWriter::GroupWriter(Database& database) : database_(database), thread_([this] { Loop(); }) {}
-
-GroupWriter::~GroupWriter() {
-  {
-    const MutexLock lock(mutex_);
-    end_ = true;
-    wake_.NotifyOne();
-  }
-  thread_.join();
-}
-
-absl::Status GroupWriter::Write(const Work& work) {
-  Request request(work);
-  MutexLock lock(mutex_);
-  waiting_.push_back(&request);
-  wake_.NotifyOne();
-  while (!request.done) request.answered.Wait(lock);
-  return std::move(request.status);
-}
-
-void GroupWriter::Loop() {
-  MutexLock lock(mutex_);
-  while (true) {
-    while (!end_ && waiting_.empty()) wake_.Wait(lock);
-    if (waiting_.empty()) return;
-    const Group group = std::exchange(waiting_, {});
-    lock.Unlock();
-    RunGroup(group);
-    lock.Lock();
-    // Under the lock: once it is free the requests are gone.
-    for (Request* request : group) {
-      request->done = true;
-      request->answered.NotifyOne();
-    }
-  }
-}
+GroupWriter::GroupWriter(Database& database)
+    : database_(database), queue_([this](const Group& group) { RunGroup(group); }) {}
 
 void GroupWriter::RunGroup(const Group& group) {
   if (group.size() > 1 && RunTogether(group)) return;
-  for (Request* request : group) request->status = RunAlone(request->work);
+  for (WriteQueue::Request* request : group) request->status = RunAlone(request->work);
 }
 
 // False where nothing of the group is kept. A status means what it says only once all before it is durable.
 bool GroupWriter::RunTogether(const Group& group) {
   if (!Begin().ok()) return false;
-  for (Request* request : group) {
+  for (WriteQueue::Request* request : group) {
     request->status = RunInSavepoint(request->work);
     if (!database_.failure().ok()) {
       Rollback();

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,41 +11,31 @@
 #include "core/process/mutex.h"
 #include "server/store/database.h"
 #include "server/store/store.h"
+#include "server/store/write_queue.h"
 
 namespace legoai::store {
 
 // Runs write transactions of many threads one at a time on its own thread, and makes waiting ones durable together with one disk
-// sync (group commit): while a group is being committed, the next one collects.
+// sync (group commit, write_queue.h).
 //
 // Each function runs in a savepoint, so that an error undoes only its own changes. If the group cannot be committed as a whole (a
 // full disk), each function runs again in its own transaction, so that a large one does not make the small ones fail.
 // Thread-safe.
 class GroupWriter {
  public:
-  using Work = std::function<absl::Status(Transaction&)>;
+  using Work = WriteQueue::Work;
 
   // Takes exclusive use of `database`, which must outlive it.
   explicit GroupWriter(Database& database);
-  // Finishes running work; nobody may be in Write().
-  ~GroupWriter();
   GroupWriter(const GroupWriter&) = delete;
   GroupWriter& operator=(const GroupWriter&) = delete;
 
   // Blocks until the work is durable or refused. `work` runs on the writer's thread, once or several times.
-  absl::Status Write(const Work& work);
+  absl::Status Write(const Work& work) { return queue_.Write(work); }
 
  private:
-  // On the stack of the waiting thread.
-  struct Request {
-    explicit Request(const Work& its_work) : work(its_work) {}
-    const Work& work;
-    absl::Status status;
-    bool done = false;  // guarded by the writer's mutex_
-    Condition answered;
-  };
-  using Group = std::vector<Request*>;
+  using Group = WriteQueue::Group;
 
-  void Loop();
   void RunGroup(const Group& group);
   bool RunTogether(const Group& group);
   absl::Status RunAlone(const Work& work);
@@ -56,11 +45,7 @@ class GroupWriter {
   void Rollback();
 
   Database& database_;
-  Mutex mutex_;
-  Condition wake_;
-  Group waiting_ ABSL_GUARDED_BY(mutex_);
-  bool end_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  WriteQueue queue_;
 };
 
 // Read connections, each used by one thread at a time; a transaction sees a consistent snapshot of the database regardless of

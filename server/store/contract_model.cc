@@ -246,5 +246,41 @@ TEST_P(StoreContract, RandomOperationsAnswerAsTheOracleDoes) {
   EXPECT_GT(done, 2000);
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreComparison);
+
+// The same operations on two back ends: the same answers, whatever the oracle would say.
+TEST_P(StoreComparison, BothAnswerTheSame) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::cout << "seed " << seed << "\n";
+  const auto other = GetParam().open_other(folder());
+  ASSERT_TRUE(other.ok()) << other.status();
+  Operations operations(seed);
+  for (int round = 0; round < 300 && !HasFailure(); ++round) {
+    std::vector<Operations::Operation> writes;
+    for (int64_t i = operations.Number(12); i >= 0; --i) {
+      writes.push_back(operations.Number(6) == 0 ? Operations::Operation(operations.Read()) : operations.Write());
+    }
+    const bool undone = operations.Number(5) == 0;
+    const Operations::Question read = operations.Read();
+    std::string answered[2];
+    for (Store* const one : {&store(), other->get()}) {
+      std::string& answers = answered[one != &store()];
+      const absl::Status status = one->Write([&](Transaction& t) {
+        answers.clear();
+        for (const auto& write : writes) answers += write(t);
+        return undone ? absl::CancelledError() : absl::OkStatus();
+      });
+      ASSERT_EQ(status.ok(), !undone) << status;
+      ASSERT_TRUE(one->Read([&](ReadTransaction& t) {
+                       answers += read(t);
+                       return absl::OkStatus();
+                     })
+                      .ok());
+    }
+    ASSERT_EQ(answered[0], answered[1]) << "round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace legoai::store

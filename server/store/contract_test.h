@@ -24,6 +24,8 @@ struct Backend {
   // Opens the store that belongs to a folder; creates it if there is none. Its data must persist when another process opens it in
   // the same way later.
   std::function<absl::StatusOr<std::unique_ptr<Store>>(const std::string& folder)> open;
+  // For StoreComparison: another back end, in the same way.
+  std::function<absl::StatusOr<std::unique_ptr<Store>>(const std::string& folder)> open_other = nullptr;
 };
 inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 inline std::string BackendName(const testing::TestParamInfo<Backend>& info) { return info.param.name; }
@@ -52,6 +54,9 @@ class StoreContract : public testing::TestWithParam<Backend> {
   std::string folder_;
   std::unique_ptr<Store> store_;
 };
+
+// Two back ends side by side; a back end's test that instantiates it names the other one (open_other).
+class StoreComparison : public StoreContract {};
 
 // A job of project "default" with an id that grows with `number`, created `number` seconds after some moment.
 v1::Job MakeJob(int64_t number, v1::JobState state = v1::SUBMITTED, const std::string& project = "projects/default");

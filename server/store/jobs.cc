@@ -1,53 +1,19 @@
 // Jobs one by one: insertion, change, submissions, transitions.
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "proto/status.h"
+#include "server/store/job_columns.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {
 namespace {
 
-struct NameParts {
-  std::string_view project, id;
-};
-
-// Of "projects/P/jobs/ID".
-std::optional<NameParts> Split(std::string_view name) {
-  constexpr std::string_view kProjects = "projects/", kJobs = "/jobs/";
-  const size_t jobs = name.find(kJobs);
-  if (name.substr(0, kProjects.size()) != kProjects || jobs == std::string_view::npos || jobs <= kProjects.size())
-    return std::nullopt;
-  const NameParts parts{name.substr(0, jobs), name.substr(jobs + kJobs.size())};
-  const bool nested =
-      parts.id.find('/') != std::string_view::npos || parts.project.find('/', kProjects.size()) != std::string_view::npos;
-  if (parts.id.empty() || nested) return std::nullopt;
-  return parts;
-}
-
-std::string FoldedName(const v1::Job& job) { return absl::AsciiStrToLower(job.spec().display_name()); }
-
 absl::Status NoSuchJob(const std::string& name) { return absl::NotFoundError(absl::StrCat(name, " is not in the store")); }
-
-// What comes after every ULID.
-constexpr char kAfterAll[] = "~";
-
-struct Filter {
-  explicit Filter(const JobQuery& query)
-      : until_us(query.created_until_us == 0 ? std::numeric_limits<int64_t>::max() : query.created_until_us),
-        name(absl::AsciiStrToLower(query.display_name_contains)),
-        text(absl::AsciiStrToLower(query.text_contains)),
-        id_text(absl::AsciiStrToUpper(query.text_contains)) {}
-  int64_t until_us;
-  std::string name, text, id_text;
-};
 
 using Page = std::vector<std::pair<std::string, int64_t>>;  // ULID and number
 
@@ -58,7 +24,7 @@ absl::Status AddPage(Statement rows, Page& page) {
 
 absl::Status AddPageInState(Database& database, const JobQuery& query, const std::string& before, v1::JobState state,
                             Page& page) {
-  const Filter filter(query);
+  const JobFilter filter(query);
   return AddPage(
       database.Query("SELECT ulid, id FROM jobs INDEXED BY jobs_by_project_and_state"
                      " WHERE project = ?1 AND state = ?2 AND ulid < ?3 AND create_time_us >= ?4 AND create_time_us < ?5"
@@ -72,8 +38,8 @@ absl::Status AddPageInState(Database& database, const JobQuery& query, const std
 // The page of each state is in order already; the page of all is the first of these together.
 absl::StatusOr<Page> FindPage(Database& database, const JobQuery& query) {
   Page page;
-  const Filter filter(query);
-  const std::string before = query.before_id.empty() ? kAfterAll : query.before_id;
+  const JobFilter filter(query);
+  const std::string before = query.before_id.empty() ? kAfterAllUlids : query.before_id;
   if (query.states.empty()) {
     RETURN_IF_ERROR(
         AddPage(database.Query("SELECT ulid, id FROM jobs INDEXED BY jobs_by_project"
@@ -122,8 +88,8 @@ absl::StatusOr<std::optional<ReadTransaction::EarlierSubmission>> SqliteTransact
 }
 
 absl::Status SqliteTransaction::InsertJob(const v1::Job& job, const std::optional<Submission>& submission) {
-  const std::optional<NameParts> parts = Split(job.name());
-  if (!parts) return absl::InvalidArgumentError(absl::StrCat("\"", job.name(), "\" is no name of a job: projects/P/jobs/ID"));
+  const std::optional<JobNameParts> parts = SplitJobName(job.name());
+  if (!parts) return NoJobName(job.name());
   if (submission) {
     ASSIGN_OR_RETURN(const auto earlier, FindSubmission(submission->project, submission->request_id));
     if (earlier) {
@@ -199,9 +165,8 @@ absl::StatusOr<std::vector<v1::Job>> SqliteTransaction::ListJobs(const JobQuery&
 
 // Where nothing but project and state is asked for, the count is kept; otherwise index entries are counted.
 absl::StatusOr<int64_t> SqliteTransaction::CountJobs(const JobQuery& query) {
-  const Filter filter(query);
-  const bool of_all = filter.name.empty() && filter.text.empty() && query.created_from_us <= 0 && query.created_until_us == 0;
-  if (query.states.empty() && of_all) {
+  const JobFilter filter(query);
+  if (query.states.empty() && filter.of_all) {
     return Number(database_.Query("SELECT SUM(jobs) FROM job_counts WHERE project = ?1", query.project));
   }
   if (query.states.empty()) {
@@ -214,8 +179,9 @@ absl::StatusOr<int64_t> SqliteTransaction::CountJobs(const JobQuery& query) {
   int64_t count = 0;
   for (v1::JobState state : std::set<v1::JobState>(query.states.begin(), query.states.end())) {
     const absl::StatusOr<int64_t> in_state =
-        of_all ? Number(database_.Query("SELECT jobs FROM job_counts WHERE project = ?1 AND state = ?2", query.project, state))
-               : Number(database_.Query(
+        filter.of_all
+            ? Number(database_.Query("SELECT jobs FROM job_counts WHERE project = ?1 AND state = ?2", query.project, state))
+            : Number(database_.Query(
                      "SELECT COUNT(*) FROM jobs INDEXED BY jobs_by_project_and_state WHERE project = ?1 AND state = ?2"
                      " AND create_time_us >= ?3 AND create_time_us < ?4 AND instr(folded_name, ?5) > 0"
                      " AND (instr(folded_name, ?6) > 0 OR instr(ulid, ?7) > 0)",

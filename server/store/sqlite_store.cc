@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "core/process/mutex.h"
 #include "proto/status.h"
 #include "server/store/connections.h"
 #include "server/store/database.h"
 #include "server/store/file_lock.h"
+#include "server/store/guarded_store.h"
 #include "server/store/repair.h"
 #include "server/store/schema.h"
 
@@ -14,84 +14,25 @@ namespace legoai::store {
 namespace {
 
 constexpr int kReaders = 4;
-constexpr int kTries = 4;  // of a function that answers Aborted
 
-// The store in which this thread runs a function just now. A function that called it again could wait for itself.
-thread_local const void* inside = nullptr;
-
-class Inside {
- public:
-  explicit Inside(const void* store) : before_(std::exchange(inside, store)) {}
-  ~Inside() { inside = before_; }
-
- private:
-  const void* before_;
-};
-
-absl::Status Nested() {
-  return absl::FailedPreconditionError("a function that runs in a transaction of the store called the store itself");
-}
-
-// The first damage that any connection met. Thread-safe.
-class DamageLatch {
- public:
-  explicit DamageLatch(std::function<void(const absl::Status&)> tell) : tell_(std::move(tell)) {}
-
-  void Set(const absl::Status& damage) {
-    {
-      const MutexLock lock(mutex_);
-      if (!damage_.ok()) return;
-      damage_ = damage;
-    }
-    if (tell_) tell_(damage);
-  }
-  absl::Status Get() {
-    const MutexLock lock(mutex_);
-    return damage_;
-  }
-
- private:
-  const std::function<void(const absl::Status&)> tell_;
-  Mutex mutex_;
-  absl::Status damage_ ABSL_GUARDED_BY(mutex_);
-};
-
-class SqliteStore final : public Store {
+class SqliteStore final : public GuardedStore {
  public:
   SqliteStore(FileLock lock, std::shared_ptr<DamageLatch> damage, std::unique_ptr<Database> database)
-      : lock_(std::move(lock)),
-        damage_(damage),
+      : GuardedStore(damage),
+        lock_(std::move(lock)),
         database_(std::move(database)),
         writer_(*database_),
         readers_(database_->path(), kReaders, [damage](const absl::Status& error) { damage->Set(error); }) {}
-
-  absl::Status Write(const std::function<absl::Status(Transaction&)>& work) override {
-    if (inside == this) return Nested();
-    const GroupWriter::Work guarded = [&](Transaction& transaction) {
-      RETURN_IF_ERROR(damage_->Get());
-      const Inside here(this);
-      absl::Status status = work(transaction);
-      // What `work` read may be wrong, and it may have passed over that.
-      return status.ok() ? damage_->Get() : status;
-    };
-    absl::Status status = writer_.Write(guarded);
-    for (int tries = 1; tries < kTries && absl::IsAborted(status); ++tries) status = writer_.Write(guarded);
-    return status;
-  }
-
-  absl::Status Read(const std::function<absl::Status(ReadTransaction&)>& work) override {
-    if (inside == this) return Nested();
-    const Inside here(this);
-    return readers_.Read(work);
-  }
 
   std::string Backend() const override { return "sqlite"; }
   int64_t SchemaVersion() const override { return store::SchemaVersion(); }
 
  private:
+  absl::Status WriteOnce(const WriteWork& work) override { return writer_.Write(work); }
+  absl::Status ReadOnce(const ReadWork& work) override { return readers_.Read(work); }
+
   // In this order: the lock is given back last, and the writer's connection, closed after all others, empties the log.
   const FileLock lock_;
-  const std::shared_ptr<DamageLatch> damage_;
   const std::unique_ptr<Database> database_;
   GroupWriter writer_;
   ReaderPool readers_;

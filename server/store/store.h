@@ -1,5 +1,5 @@
-// The service's durable state: a contract for every back end. SQLite is the embedded one (sqlite_store.h); contract_test.h is the
-// suite that each must pass.
+// The service's durable state: a contract for every back end. SQLite is the embedded one (sqlite_store.h), PostgreSQL the other
+// (postgres_store.h); contract_test.h is the suite that each must pass.
 //
 // A Store is thread-safe. A transaction may be used only by the function it is passed to, on one thread, and not kept. A write
 // transaction becomes durable atomically or not at all; once Write() has returned OK it survives a crash of the process and of
@@ -137,13 +137,14 @@ class Store {
 
   // Runs `work` in a transaction and makes it durable; blocks until then. An error of `work` undoes all its changes and is
   // returned. Aborted is retried a few times. The function may run more than once, and on another thread: its earlier changes in
-  // the store are undone, but not its other side effects. It should be short, because others wait. Neither it nor the function of
-  // Read() may call the store: FailedPrecondition.
+  // the store are undone, but not its other side effects. Of a run that is undone a change may have been answered with OK that was
+  // refused after all. It should be short, because others wait. Neither it nor the function of Read() may call the store:
+  // FailedPrecondition.
   virtual absl::Status Write(const std::function<absl::Status(Transaction&)>& work) = 0;
   // `work` sees one consistent snapshot, as of some moment after the call.
   virtual absl::Status Read(const std::function<absl::Status(ReadTransaction&)>& work) = 0;
 
-  virtual std::string Backend() const = 0;  // "sqlite"
+  virtual std::string Backend() const = 0;  // "sqlite", "postgresql"
   virtual int64_t SchemaVersion() const = 0;
 };
 

@@ -2,20 +2,12 @@
 #include <algorithm>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
 #include "proto/status.h"
 #include "server/store/sqlite_transaction.h"
+#include "server/store/telemetry_rules.h"
 
 namespace legoai::store {
 namespace {
-
-// The steps of an attempt that no later attempt did again: from the first one that it reported to before the first one that a
-// later attempt reported.
-struct Stretch {
-  int64_t attempt = 0;
-  int64_t first_step = 0;
-  int64_t until_step = std::numeric_limits<int64_t>::max();
-};
 
 // One look into the tree per attempt, however many steps it has.
 absl::StatusOr<std::vector<Stretch>> Stretches(Database& database, int64_t job) {
@@ -31,9 +23,7 @@ absl::StatusOr<std::vector<Stretch>> Stretches(Database& database, int64_t job) 
     attempt = row.Int(0);
     stretches.push_back({.attempt = attempt, .first_step = row.Int(1)});
   }
-  for (size_t i = stretches.size(); i-- > 1;) {
-    stretches[i - 1].until_step = std::min(stretches[i].first_step, stretches[i].until_step);
-  }
+  CutStretches(&stretches);
   return stretches;
 }
 
@@ -78,10 +68,7 @@ absl::Status RemoveLog(Database& database, int64_t job, int64_t last) {
     if (!row.status().ok()) return row.status();
   }
   RETURN_IF_ERROR(database.Run("DELETE FROM logs WHERE job = ?1 AND sequence <= ?2", job, last));
-  line.set_sequence(last);
-  line.clear_rank();
-  line.set_level("info");
-  line.set_text(absl::StrCat("the first ", last, " lines were removed: of a job's log the latest ", kLogLines, " are kept"));
+  SayRemoved(last, &line);
   return PutLog(database, job, line);
 }
 
@@ -89,11 +76,8 @@ absl::Status RemoveLog(Database& database, int64_t job, int64_t last) {
 
 absl::Status SqliteTransaction::AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) {
   ASSIGN_OR_RETURN(const int64_t number, JobNumber(job));
-  v1::StepMetrics curve = metrics;
-  if (curve.ranks_size() > 1) curve.mutable_ranks()->DeleteSubrange(1, curve.ranks_size() - 1);
-  for (v1::RankMetrics& row : *curve.mutable_ranks()) row.clear_collectives();
   RETURN_IF_ERROR(database_.Run("INSERT OR IGNORE INTO metrics (job, attempt, step, value) VALUES (?1, ?2, ?3, ?4)", number,
-                                metrics.attempt(), metrics.step(), curve));
+                                metrics.attempt(), metrics.step(), CurveOf(metrics)));
   if (database_.changes() == 0 || metrics.ranks().empty()) return absl::OkStatus();
   return PutRankReport(database_, number, metrics);
 }
@@ -107,7 +91,6 @@ absl::StatusOr<std::vector<v1::StepMetrics>> SqliteTransaction::ListRankReports(
   return reports;
 }
 
-// The stretches follow each other: an attempt's ends where or before a later one's begins.
 absl::Status SqliteTransaction::ForEachMetrics(const std::string& job, int64_t after_step,
                                                const std::function<void(const v1::StepMetrics&)>& take) {
   const absl::StatusOr<int64_t> number = JobNumber(job);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +26,9 @@
 #include "core/process/build_version.h"
 #include "core/process/mutex.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
-#include "server/store/sqlite_store.h"
+#include "server/store/open_store.h"
+#include "server/store/testing/postgres_server.h"
+#include "server/store/testing/test_store.h"
 #include "server/store/ulid.h"
 #include "tests/bench/bench_main.h"
 #include "tests/service/service_processes.h"
@@ -34,6 +37,7 @@ ABSL_FLAG(bool, json, false, "rows as JSON");
 ABSL_FLAG(int32_t, agents, 1000, "simulated agents, each with a job that runs");
 ABSL_FLAG(int32_t, jobs, 100'000, "finished jobs in the store");
 ABSL_FLAG(int32_t, seconds, 20, "of load");
+ABSL_FLAG(std::string, store, "sqlite", "the server's store: sqlite, or postgresql, a database of its own on this machine");
 
 namespace legoai::integration {
 namespace {
@@ -219,8 +223,8 @@ class Load {
 
   // As a server leaves them: finished jobs, and one that runs on each worker.
   void Seed() {
-    std::filesystem::create_directories(std::filesystem::path(service_.StorePath()).parent_path());
-    auto opened = store::OpenSqliteStore(service_.StorePath());
+    std::filesystem::create_directories(service_.Path("data"));
+    auto opened = store::OpenStore(service_.StoreUrl());
     Check(opened.status());
     const int jobs = absl::GetFlag(FLAGS_jobs), agents = absl::GetFlag(FLAGS_agents);
     for (int done = 0; done < jobs; done += 1000) {
@@ -362,9 +366,10 @@ class Load {
     rows_.Note(absl::StrFormat("%d agents, %d heartbeats (%d not answered by the end), %d facts, %d jobs in the store",
                                agents_.size(), sent, unanswered, facts, absl::GetFlag(FLAGS_jobs)));
     rows_.Add(
-        absl::StrFormat("\"agents\": %d, \"jobs\": %d, \"heartbeat_p50_seconds\": %.6f, \"heartbeat_p99_seconds\": %.6f, "
+        absl::StrFormat("\"store\": \"%s\", \"agents\": %d, \"jobs\": %d, \"heartbeat_p50_seconds\": %.6f, \"heartbeat_p99_seconds\": %.6f, "
                         "\"durable_submissions_per_second\": %.1f, \"list_p99_seconds\": %.6f, \"server_resident_bytes\": %d",
-                        agents_.size(), absl::GetFlag(FLAGS_jobs), p50, p99, submissions, list, ResidentBytes()),
+                        absl::GetFlag(FLAGS_store), agents_.size(), absl::GetFlag(FLAGS_jobs), p50, p99, submissions, list,
+                        ResidentBytes()),
         absl::StrFormat(
             "heartbeat p50 %.2f ms, p99 %.2f ms; %.0f durable submissions a second; list p99 %.2f ms; server %.0f MiB "
             "resident",
@@ -384,11 +389,24 @@ class Load {
   std::vector<std::unique_ptr<SimulatedAgent>> agents_;
 };
 
+// Before anything reads the environment (server/store/testing/test_store.h). Commits wait for the disk, as SQLite's do.
+void ChooseStore() {
+  const std::string store = absl::GetFlag(FLAGS_store);
+  if (store != "sqlite" && store != "postgresql") throw std::runtime_error("--store must be sqlite or postgresql");
+  setenv("LEGOAI_TEST_STORE", store.c_str(), 1);
+  if (!store::TestStoreIsPostgres()) return;
+  for (const char* sql : {"ALTER SYSTEM SET fsync = on", "SELECT pg_reload_conf()"})
+    Check(store::PostgresServer::OfThisProcess().Sql(sql).status());
+}
+
 }  // namespace
 }  // namespace legoai::integration
 
 int main(int argc, char** argv) {
   using namespace legoai::integration;
   absl::ParseCommandLine(argc, argv);
-  return AddRows(argv[0], absl::GetFlag(FLAGS_json), [](Rows& rows) { Load(rows).Run(); });
+  return AddRows(argv[0], absl::GetFlag(FLAGS_json), [](Rows& rows) {
+    ChooseStore();
+    Load(rows).Run();
+  });
 }

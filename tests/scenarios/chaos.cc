@@ -15,7 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/enum_text.h"
-#include "server/store/sqlite_store.h"
+#include "server/store/open_store.h"
+#include "server/store/testing/postgres_server.h"
 #include "tests/scenarios/checker.h"
 #include "tests/scenarios/checkpoint_checker.h"
 #include "tests/scenarios/clients.h"
@@ -46,14 +47,15 @@ struct Agent {
 };
 
 struct Harm {
-  int servers = 0, agents = 0, stops = 0, trainers = 0, spoiled = 0, fills = 0;
+  int servers = 0, agents = 0, stops = 0, trainers = 0, spoiled = 0, fills = 0, databases = 0;
   void Add(const Harm& other) {
     servers += other.servers, agents += other.agents, stops += other.stops, trainers += other.trainers;
-    spoiled += other.spoiled, fills += other.fills;
+    spoiled += other.spoiled, fills += other.fills, databases += other.databases;
   }
   std::string Text() const {
     return absl::StrCat("killed ", servers, " servers, ", agents, " agents, ", trainers, " trainers, stopped ", stops,
-                        " agents, spoiled ", spoiled, " checkpoints, filled the disk ", fills, " times");
+                        " agents, spoiled ", spoiled, " checkpoints, filled the disk ", fills, " times",
+                        store::TestStoreIsPostgres() ? absl::StrCat(", ended the database ", databases, " times") : "");
   }
 };
 
@@ -155,6 +157,7 @@ class Chaos {
   }
 
   void HarmSomething(Clock::time_point* server_back, Harm* harm) {
+    if (store::TestStoreIsPostgres() && Draw(0, 1) < 0.15) return EndDatabase(harm);
     const double draw = Draw(0, 1);
     Agent& agent = agents_[random_() % agents_.size()];
     if (draw < 0.12) {
@@ -186,6 +189,15 @@ class Chaos {
     }
   }
 
+  // As a crash does; for so long that writes wait for it, or are refused.
+  void EndDatabase(Harm* harm) {
+    store::PostgresServer& database = store::PostgresServer::OfThisProcess();
+    database.EndImmediately();
+    usleep(static_cast<useconds_t>(1e6 * Draw(0, 0.9)));
+    if (const absl::Status again = database.StartAgain(); !again.ok()) Break(std::string(again.message()));
+    ++harm->databases;
+  }
+
   void Revive(Agent* agent, Clock::time_point now) {
     if (now < agent->revive_at) return;
     if (agent->stopped) kill(agent->process, SIGCONT);
@@ -201,7 +213,7 @@ class Chaos {
       if (agent.process != 0 && cli::testing::Ended(agent.process))
         Break(absl::StrCat("an agent runs until it is told to end: ", agent.name, " ended"));
     }
-    auto store = store::OpenSqliteStore(service_.StorePath());
+    auto store = store::OpenStore(service_.StoreUrl());
     if (!store.ok()) return Break(absl::StrCat("the store opens: ", std::string(store.status().message())));
     auto view = ReadStore(**store, told_.Requests());
     if (!view.ok()) return Break(absl::StrCat("the store is read: ", std::string(view.status().message())));

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -14,6 +15,7 @@
 ABSL_FLAG(uint32_t, seed, 0, "of all that is drawn; 0: another one each time");
 ABSL_FLAG(int32_t, rounds, 10, "of harm, each followed by a check");
 ABSL_FLAG(double, round_seconds, 8, "of harm in each round, at most 12");
+ABSL_FLAG(std::string, store, "sqlite", "the server's store: sqlite, or postgresql, a database of its own that is ended at random, too");
 
 namespace {
 
@@ -28,6 +30,12 @@ int main(int argc, char** argv) {
   options.seed = absl::GetFlag(FLAGS_seed);
   options.rounds = absl::GetFlag(FLAGS_rounds);
   options.round_seconds = absl::GetFlag(FLAGS_round_seconds);
+  const std::string store = absl::GetFlag(FLAGS_store);
+  if (store != "sqlite" && store != "postgresql") {
+    std::fprintf(stderr, "%s: --store must be sqlite or postgresql\n", argv[0]);
+    return 2;
+  }
+  setenv("LEGOAI_TEST_STORE", store.c_str(), 1);  // server/store/testing/test_store.h
   if (rest.size() > 1 || options.rounds < 1 || !(options.round_seconds > 0 && options.round_seconds <= 12)) {
     std::fprintf(stderr, "%s: --rounds must be at least 1, --round_seconds above 0 and at most 12, and nothing else is taken\n",
                  argv[0]);

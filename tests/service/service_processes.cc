@@ -15,6 +15,7 @@
 #include "core/model/hf_config.h"
 #include "core/recipe/recipe.h"
 #include "proto/status.h"
+#include "server/store/testing/test_store.h"
 
 namespace legoai::service {
 namespace {
@@ -55,7 +56,7 @@ std::vector<std::string> ServerCommand(const std::string& address, const std::st
   return {"server/main/legoai-server",
           "--listen=" + address,
           "--http=",
-          "--data=" + data,
+          store::TestStoreIsPostgres() ? "--store=" + store::TestStoreUrl(data) : "--data=" + data,
           "--sim=simulator/estimate/lego-sim",
           "--lease_ttl=" + times.lease_ttl,
           "--heartbeat_interval=" + times.heartbeat_interval,

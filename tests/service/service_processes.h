@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "server/cli/testing/marked_processes.h"
+#include "server/store/testing/test_store.h"
 
 namespace legoai::service {
 
@@ -30,7 +31,7 @@ struct ServerTimes {
   std::string lease_ttl = "15s", heartbeat_interval = "2s", replan_grace = "30s";
 };
 
-// The programs and their flags. Without HTTP.
+// The programs and their flags. Without HTTP. `data`: a folder; the store is SQLite's in it, or PostgreSQL's (test_store.h).
 std::vector<std::string> ServerCommand(const std::string& address, const std::string& data, const ServerTimes& times = {});
 std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots, const std::string& runs);
 
@@ -66,7 +67,7 @@ class ServiceProcesses {
 
   v1::ControlPlane::Stub& stub() const { return *stub_; }
   std::string Path(const std::string& name) const { return processes_.Path(name); }
-  std::string StorePath() const { return Path("data/legoai.db"); }
+  std::string StoreUrl() const { return store::TestStoreUrl(Path("data")); }  // of a server that has ended (test_store.h)
   // The last lines of what the server (each of them) and the agents have said.
   std::string LastWords(size_t bytes_each) const;
 

@@ -7,7 +7,8 @@
 
 #include "core/checkpoint/directory.h"
 #include "proto/enum_text.h"
-#include "server/store/sqlite_store.h"
+#include "server/store/open_store.h"
+#include "server/store/testing/test_store.h"
 #include "tests/scenarios/checker.h"
 #include "tests/scenarios/checkpoint_checker.h"
 #include "tests/service/service_processes.h"
@@ -186,7 +187,7 @@ void ServiceTest::ExpectCheckpointsAsListed(const std::string& job) {
 
 void ServiceTest::ExpectSoundHistory(const std::string& job) {
   KillServer();
-  const auto store = store::OpenSqliteStore(Path("data") + "/legoai.db");
+  const auto store = store::OpenStore(store::TestStoreUrl(Path("data")));
   ASSERT_TRUE(store.ok()) << store.status();
   const auto view = scenarios::ReadStore(**store, {});
   ASSERT_TRUE(view.ok()) << view.status();

@@ -14,7 +14,8 @@
 #include "proto/rpc.h"
 #include "proto/status.h"
 #include "server/jobs/transition.h"
-#include "server/store/sqlite_store.h"
+#include "server/store/open_store.h"
+#include "server/store/testing/test_store.h"
 
 namespace legoai::server {
 namespace {
@@ -123,7 +124,7 @@ TestAgent::TestAgent(const std::string& name, int64_t slots) {
 void FleetTest::SetUp() {
   directory_ = absl::StrCat(testing::TempDir(), "/fleet-XXXXXX");
   ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-  auto store = store::OpenSqliteStore(directory_ + "/store.db");
+  auto store = store::OpenStore(store::TestStoreUrl(directory_));
   ASSERT_TRUE(store.ok()) << store.status();
   store_ = std::make_unique<CountingStore>(*std::move(store));
   StartController();

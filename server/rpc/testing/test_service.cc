@@ -15,7 +15,8 @@
 #include "server/jobs/request_checks.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/jobs/transition.h"
-#include "server/store/sqlite_store.h"
+#include "server/store/open_store.h"
+#include "server/store/testing/test_store.h"
 
 namespace legoai::server::testing {
 namespace {
@@ -61,7 +62,7 @@ TestService::TestService() {
   static std::atomic<int> count = 0;
   folder_ = std::filesystem::path(::testing::TempDir()) / ("service-" + std::to_string(getpid()) + "-" + std::to_string(++count));
   std::filesystem::create_directories(folder_);
-  auto opened = store::OpenSqliteStore(folder_ / "store.db");
+  auto opened = store::OpenStore(store::TestStoreUrl(folder_.string()));
   if (!opened.ok()) ADD_FAILURE() << opened.status();
   store_ = *std::move(opened);
   control_ = std::make_unique<ControlPlane>(store_.get(), &fleet_, &notifier_, NowMicroseconds);
