@@ -13,8 +13,8 @@ v1::Cluster Slots(int64_t slots) {
 
 TEST(PlansUnderWay, KeepSlotsUntilTheyAreStored) {
   PlansUnderWay plans;
-  plans.Add("a", Slots(4), "workers/w");
-  plans.Add("b", Slots(2), "");
+  plans.Add("a", Slots(4), "k", "workers/w");
+  plans.Add("b", Slots(2), "l", "");
   EXPECT_EQ(plans.KeptSlots(), (std::map<std::string, int64_t>{{"workers/w", 4}}));
   EXPECT_TRUE(plans.WithResults().empty());
   ASSERT_TRUE(plans.SetResult("a", absl::InternalError("no")));
@@ -27,22 +27,23 @@ TEST(PlansUnderWay, KeepSlotsUntilTheyAreStored) {
 
 TEST(PlansUnderWay, OfJobsThatAreNotPlannedAnyMoreAreCancelled) {
   PlansUnderWay plans;
-  const auto a = plans.Add("a", Slots(4), "workers/w"), b = plans.Add("b", Slots(2), "");
-  EXPECT_TRUE(plans.IsBusy([](const std::string& job) { return job == "b"; }));
+  const auto a = plans.Add("a", Slots(4), "k", "workers/w"), b = plans.Add("b", Slots(2), "l", "");
+  using Keys = std::map<std::string, std::string>;
+  EXPECT_EQ(plans.Running([](const std::string& job) { return job == "b"; }), (Keys{{"b", "l"}}));
   EXPECT_TRUE(*a);
   EXPECT_FALSE(*b);
   EXPECT_TRUE(plans.KeptSlots().empty());
   plans.SetResult("b", v1::PlanResult());
-  EXPECT_FALSE(plans.IsBusy([](const std::string&) { return true; }));
+  EXPECT_EQ(plans.Running([](const std::string&) { return true; }), Keys());
 }
 
 TEST(PlansUnderWay, TakeNoResultAtTheEnd) {
   PlansUnderWay plans;
-  const auto a = plans.Add("a", Slots(4), "");
+  const auto a = plans.Add("a", Slots(4), "k", "");
   plans.End();
   EXPECT_TRUE(*a);
   EXPECT_FALSE(plans.SetResult("a", v1::PlanResult()));
-  EXPECT_TRUE(*plans.Add("b", Slots(1), ""));
+  EXPECT_TRUE(*plans.Add("b", Slots(1), "l", ""));
 }
 
 }  // namespace

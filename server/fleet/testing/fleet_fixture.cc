@@ -13,6 +13,7 @@
 #include "core/recipe/recipe.h"
 #include "proto/rpc.h"
 #include "proto/status.h"
+#include "server/jobs/stop.h"
 #include "server/jobs/transition.h"
 #include "server/store/sqlite_store.h"
 
@@ -190,6 +191,28 @@ void FleetTest::MoveJob(const std::string& job, v1::JobState state, const std::s
     v1::Job now = **transaction.GetJob(job);
     return Move(transaction, &now, state, reason, 1);
   });
+}
+
+v1::Job FleetTest::Cancel(const std::string& job, bool save, const std::string& reason) {
+  v1::CancelJobRequest request;
+  request.set_name(job);
+  request.set_save(save);
+  request.set_reason(reason);
+  v1::Job now;
+  Write([&](store::Transaction& transaction) -> absl::Status {
+    now = **transaction.GetJob(job);
+    return CancelJob(transaction, request, NowUs() + 1'000'000 * utc_skew_seconds_, &now).status();
+  });
+  controller_->JobChanged(job);
+  return now;
+}
+
+absl::StatusOr<v1::Worker> FleetTest::Drain(const std::string& worker, bool undo, bool let_finish) {
+  v1::DrainWorkerRequest request;
+  request.set_name(worker);
+  request.set_undo(undo);
+  request.set_let_finish(let_finish);
+  return controller_->Drain(request);
 }
 
 std::string FleetTest::Submit(const v1::Job& job) {
