@@ -147,8 +147,8 @@ absl::Status Controller::StorePlan(const PlansUnderWay::Ended& plan) {
   return absl::OkStatus();
 }
 
-// A plan of each project is under way at a time, of the first of its jobs that wait then. Where more projects wait than may plan at
-// once, those begin whose last turn is longest ago. Jobs that ask for what was planned before have it at once, whoever plans.
+// A plan of each project is under way at a time, of the first of its jobs that wait then. Where more projects wait than may plan
+// at once, those begin whose last turn is longest ago. Jobs that ask for what was planned before have it at once, whoever plans.
 void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Waits* waits) {
   UnderWay under_way;
   const auto is_planned = [this](const std::string& name) {

@@ -1,5 +1,5 @@
-// Trainers that are to stop: of jobs that are cancelled, and of those whose worker is being drained. What a job was asked is in the
-// store, so that a server that is started anew goes on with it; the agent is told again whenever it connects.
+// Trainers that are to stop: of jobs that are cancelled, and of those whose worker is being drained. What a job was asked is in
+// the store, so that a server that is started anew goes on with it; the agent is told again whenever it connects.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// For one decision: what the jobs that wait for the planner would ask it, and which of that was planned before. What is looked up is
-// bounded, since others wait meanwhile. Not thread-safe. gRPC-free.
+// For one decision: what the jobs that wait for the planner would ask it, and which of that was planned before. What is looked up
+// is bounded, since others wait meanwhile. Not thread-safe. gRPC-free.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ class KnownPlans {
   std::string KeyOf(const ToPlan& next, PlanningMemory* memory);
   // Whether there is a plan of this key, and it may be taken in this decision.
   bool MayTake(const std::string& key);
-  // The plan of a key that was asked for by MayTake(); null if there is none, or none that can be trusted, which is then forgotten
-  // here and logged.
+  // The plan of a key that was asked for by MayTake(); null if there is none, or none that can be trusted, which is then
+  // forgotten here and logged.
   const v1::PlanResult* Open(const std::string& key, const v1::PlanRequest& request);
   void Taken() { ++taken_; }
 

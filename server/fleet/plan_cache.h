@@ -1,5 +1,5 @@
-// Plans that were made before, kept in the store (server/store/store.h) for jobs that ask for the same. The planner's answer follows
-// from its request, so a plan is found by the digest of all of it: model, cluster with every figure of its devices, batch,
+// Plans that were made before, kept in the store (server/store/store.h) for jobs that ask for the same. The planner's answer
+// follows from its request, so a plan is found by the digest of all of it: model, cluster with every figure of its devices, batch,
 // constraints, base recipe, the recipe to go on from; and of who planned. gRPC-free. Thread-safety: pure functions.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace legoai::server {
 
-// What plans depend on beside the request: the build, with its cost models, and this host's processor, since lego-sim asks LibTorch
-// which kernels a CPU has.
+// What plans depend on beside the request: the build, with its cost models, and this host's processor, since lego-sim asks
+// LibTorch which kernels a CPU has.
 std::string PlannedBy();
 
 // SHA-256 as hex. The budget of seconds is left out: a plan that it has cut short is never kept (IsCacheable).

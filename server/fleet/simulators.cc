@@ -33,8 +33,9 @@ struct Task {
 
 class Simulators::Pool {
  public:
-  Pool(std::function<std::unique_ptr<planner::Estimator>()> make, int64_t processes) : make_(std::move(make)) {
-    for (int64_t i = 0; i < processes; ++i) threads_.emplace_back([this] { Work(); });
+  Pool(std::function<std::unique_ptr<planner::Estimator>()> make, int64_t processes)
+      : make_(std::move(make)), running_(static_cast<size_t>(processes)) {
+    for (size_t i = 0; i < running_.size(); ++i) threads_.emplace_back([this, i] { Work(i); });
   }
   ~Pool() {
     {
@@ -59,6 +60,7 @@ class Simulators::Pool {
     {
       const MutexLock lock(mutex_);
       waiting_[group].push_back(std::move(task));
+      MakeRoomFor(group);
     }
     changed_.NotifyAll();
   }
@@ -81,39 +83,73 @@ class Simulators::Pool {
   }
 
  private:
-  void Work() {
+  // What one of the threads simulates.
+  struct Running {
+    std::string group;
+    Task task;
+    int64_t begun = 0;       // counts simulations
+    bool gives_way = false;  // to a group that has no process at all
+  };
+
+  void Work(size_t thread) {
     const std::unique_ptr<planner::Estimator> estimator = make_();
     int64_t prepared = 0;
     while (true) {
       std::optional<Task> task;
       {
         MutexLock lock(mutex_);
-        while (!ending_ && !(task = Next()) && prepared == prepared_) changed_.Wait(lock);
+        while (!ending_ && !(task = Next(thread)) && prepared == prepared_) changed_.Wait(lock);
         if (ending_) return;
         prepared = prepared_;
       }
-      task ? Simulate(*task, *estimator) : estimator->Prepare();
+      if (!task) {
+        estimator->Prepare();
+        continue;
+      }
+      Simulate(thread, *task, *estimator);
+      const MutexLock lock(mutex_);
+      running_[thread].reset();
     }
   }
 
-  // The groups take turns: the next one by name, after that which had the last.
-  std::optional<Task> Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  int64_t ProcessesOf(const std::string& group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::count_if(running_.begin(), running_.end(), [&](const auto& one) { return one && one->group == group; });
+  }
+
+  // Of the group with the fewest processes; where several have as few, they take turns by name.
+  std::optional<Task> Next(size_t thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     while (!waiting_.empty()) {
-      auto group = waiting_.upper_bound(last_);
-      if (group == waiting_.end()) group = waiting_.begin();
-      last_ = group->first;
-      std::deque<Task>& tasks = group->second;
-      std::optional<Task> task = std::move(tasks.front());
-      tasks.pop_front();
-      if (tasks.empty()) waiting_.erase(group);
-      if (!task->batch->dropped) return task;
+      auto chosen = waiting_.end();
+      std::pair<int64_t, bool> least;
+      for (auto group = waiting_.begin(); group != waiting_.end(); ++group) {
+        const std::pair<int64_t, bool> rank = {ProcessesOf(group->first), group->first <= last_};
+        if (chosen == waiting_.end() || rank < least) chosen = group, least = rank;
+      }
+      const std::string group = last_ = chosen->first;
+      Task task = std::move(chosen->second.front());
+      chosen->second.pop_front();
+      if (chosen->second.empty()) waiting_.erase(chosen);
+      if (task.batch->dropped) continue;
+      running_[thread] = Running{group, task, ++begun_, false};
+      return task;
     }
     return std::nullopt;
   }
 
-  void Simulate(const Task& task, planner::Estimator& estimator) {
+  // A simulation may take minutes. Where all processes are others' and a group has several of them, its latest simulation is put
+  // off for one that has none.
+  void MakeRoomFor(const std::string& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Running* latest = nullptr;
+    for (std::optional<Running>& one : running_) {
+      if (!one || one->gives_way || one->group == group) return;
+      if (ProcessesOf(one->group) > 1 && (latest == nullptr || one->begun > latest->begun)) latest = &*one;
+    }
+    if (latest != nullptr) latest->gives_way = true;
+  }
+
+  void Simulate(size_t thread, const Task& task, planner::Estimator& estimator) {
     if (const absl::Status started = estimator.Start(task.request); !started.ok()) return Fail(*task.batch, started);
-    while (Wanted(*task.batch)) {
+    while (GoesOn(thread)) {
       auto answer = estimator.Wait(kLook);
       if (!answer.ok()) return Fail(*task.batch, answer.status());
       if (!*answer) continue;
@@ -122,11 +158,15 @@ class Simulators::Pool {
       if (last) return;
     }
     estimator.StopAll();
+    const MutexLock lock(mutex_);
+    if (!running_[thread]->gives_way || task.batch->dropped) return;
+    waiting_[running_[thread]->group].push_front(task);
+    changed_.NotifyAll();
   }
 
-  bool Wanted(const Batch& batch) {
+  bool GoesOn(size_t thread) {
     const MutexLock lock(mutex_);
-    return !batch.dropped && !ending_;
+    return !ending_ && !running_[thread]->gives_way && !running_[thread]->task.batch->dropped;
   }
   void Give(Batch& batch, v1::SimResponse answer) {
     {
@@ -147,8 +187,10 @@ class Simulators::Pool {
   Mutex mutex_;
   Condition changed_;
   std::map<std::string, std::deque<Task>> waiting_ ABSL_GUARDED_BY(mutex_);  // by group
+  std::vector<std::optional<Running>> running_ ABSL_GUARDED_BY(mutex_);      // by thread
   std::string last_ ABSL_GUARDED_BY(mutex_);                                 // the group that had the last turn
-  int64_t prepared_ ABSL_GUARDED_BY(mutex_) = 0;                             // so often all were to be made ready
+  int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t prepared_ ABSL_GUARDED_BY(mutex_) = 0;  // so often all were to be made ready
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;  // last: they use the rest
 };

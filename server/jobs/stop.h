@@ -1,5 +1,6 @@
-// Stops of running jobs: to cancel them, and to move them to other slots. A stop is kept in the job (Job.stop), so that it goes on
-// after the server was started anew; the controller tells the agent. gRPC-free. Thread-safety: functions of the given transaction.
+// Stops of running jobs: to cancel them, and to move them to other slots. A stop is kept in the job (Job.stop), so that it goes
+// on after the server was started anew; the controller tells the agent. gRPC-free. Thread-safety: functions of the given
+// transaction.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ absl::StatusOr<absl::Duration> StopGrace(std::string_view field, double seconds)
 // Cancels `job`, as read in this transaction: at once if it has no lease; else it is cancelling, and saves first if the request
 // says so. A job that is cancelling already is asked once more only to leave out the save. False: nothing was changed. Errors:
 // those of StopGrace and Move.
-absl::StatusOr<bool> CancelJob(store::Transaction& transaction, const v1::CancelJobRequest& request, int64_t now_us, v1::Job* job);
+absl::StatusOr<bool> CancelJob(store::Transaction& transaction, const v1::CancelJobRequest& request, int64_t now_us,
+                               v1::Job* job);
 
 // Asks the trainers of `job`, which has a lease and is not cancelling, to save and give up their slots. False, and nothing is
 // changed, if they have been asked already.

@@ -137,6 +137,8 @@ class FleetTest : public testing::Test {
   std::atomic<int64_t> skew_seconds_{0};
   std::atomic<int64_t> utc_skew_seconds_{0};  // of the wall clock
   std::atomic<bool> hold_plans_{false};       // plans wait while it is set
+  std::atomic<int64_t> hold_steps_{0};        // plans of trainings of so many steps wait
+  std::string planned_by_ = "the test";       // of the next controller
   std::atomic<int64_t> largest_world_{64};    // more ranks than this do not fit
   int64_t submitted_ = 0;
   TestAgent agent_{"a"};  // of two slots; not connected yet
