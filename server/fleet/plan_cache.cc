@@ -29,7 +29,7 @@ std::string PlannedBy() {
 std::string PlanKey(const v1::PlanRequest& request, std::string_view planned_by) {
   v1::PlanRequest asked = request;
   asked.clear_budget_seconds();
-  return checkpoint::Sha256(absl::StrCat("plan\n", planned_by, "\n", DeterministicBytes(asked)));
+  return absl::StrCat("plan:", checkpoint::Sha256(absl::StrCat(std::string(planned_by), "\n", DeterministicBytes(asked))));
 }
 
 bool IsCacheable(const v1::PlanResult& result) {

@@ -1,6 +1,6 @@
 // Plans that were made before, kept in the store (server/store/store.h) for jobs that ask for the same. The planner's answer
-// follows from its request, so a plan is found by the digest of all of it: model, cluster with every figure of its devices, batch,
-// constraints, base recipe, the recipe to go on from; and of who planned. gRPC-free. Thread-safety: pure functions.
+// follows from its request, so a plan is found by the digest of all of it: model, cluster with every figure of its devices,
+// batch, constraints, base recipe, the recipe to go on from; and of who planned. gRPC-free. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace legoai::server {
 // LibTorch which kernels a CPU has.
 std::string PlannedBy();
 
-// SHA-256 as hex. The budget of seconds is left out: a plan that it has cut short is never kept (IsCacheable).
+// "plan:" and SHA-256 as hex. The budget of seconds is left out: a plan that it has cut short is never kept (IsCacheable).
 std::string PlanKey(const v1::PlanRequest& request, std::string_view planned_by);
 
 // Whether another planning would give the same: nothing was left out for lack of time, and no simulation failed, which might be

@@ -46,7 +46,7 @@ TEST(PlanCacheTest, WhateverAPlanDependsOnIsInItsKey) {
     EXPECT_TRUE(keys.insert(PlanKey(request, "build 1")).second) << what;
   };
   EXPECT_EQ(PlanKey(SomeRequest(), "build 1"), *keys.begin());
-  EXPECT_EQ(keys.begin()->size(), 64u);
+  EXPECT_EQ(keys.begin()->size(), 69u);
   EXPECT_TRUE(keys.insert(PlanKey(SomeRequest(), "build 2")).second);
   differs("model", [](v1::PlanRequest* r) { r->mutable_model()->set_num_hidden_layers(r->model().num_hidden_layers() + 1); });
   differs("batch", [](v1::PlanRequest* r) { r->set_global_batch(65); });

@@ -60,7 +60,7 @@ class Simulators::Pool {
     {
       const MutexLock lock(mutex_);
       waiting_[group].push_back(std::move(task));
-      MakeRoomFor(group);
+      MakeRoom();
     }
     changed_.NotifyAll();
   }
@@ -116,6 +116,12 @@ class Simulators::Pool {
     return std::count_if(running_.begin(), running_.end(), [&](const auto& one) { return one && one->group == group; });
   }
 
+  // Without those that it gives up.
+  int64_t KeptBy(const std::string& group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::count_if(running_.begin(), running_.end(),
+                         [&](const auto& one) { return one && one->group == group && !one->gives_way; });
+  }
+
   // Of the group with the fewest processes; where several have as few, they take turns by name.
   std::optional<Task> Next(size_t thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     while (!waiting_.empty()) {
@@ -131,6 +137,7 @@ class Simulators::Pool {
       if (chosen->second.empty()) waiting_.erase(chosen);
       if (task.batch->dropped) continue;
       running_[thread] = Running{group, task, ++begun_, false};
+      MakeRoom();
       return task;
     }
     return std::nullopt;
@@ -138,13 +145,19 @@ class Simulators::Pool {
 
   // A simulation may take minutes. Where all processes are others' and a group has several of them, its latest simulation is put
   // off for one that has none.
-  void MakeRoomFor(const std::string& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    Running* latest = nullptr;
-    for (std::optional<Running>& one : running_) {
-      if (!one || one->gives_way || one->group == group) return;
-      if (ProcessesOf(one->group) > 1 && (latest == nullptr || one->begun > latest->begun)) latest = &*one;
+  void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    int64_t wanted = 0;
+    for (const auto& [group, tasks] : waiting_) wanted += ProcessesOf(group) == 0;
+    for (const std::optional<Running>& one : running_) wanted -= !one || one->gives_way;
+    for (; wanted > 0; --wanted) {
+      Running* latest = nullptr;
+      for (std::optional<Running>& one : running_) {
+        if (!one || one->gives_way || KeptBy(one->group) < 2) continue;
+        if (latest == nullptr || one->begun > latest->begun) latest = &*one;
+      }
+      if (latest == nullptr) return;
+      latest->gives_way = true;
     }
-    if (latest != nullptr) latest->gives_way = true;
   }
 
   void Simulate(size_t thread, const Task& task, planner::Estimator& estimator) {

@@ -232,8 +232,9 @@ TEST_F(StopsTest, AMovedJobWaitsUntilThereIsAPlace) {
   ASSERT_TRUE(Drain("workers/a").ok());
   NextStop(&agent_);
   SaveAndStop(&agent_, lease, 6);
-  AwaitReason(lease.job(), "no worker of pool default");
+  AwaitDecision();
   EXPECT_EQ(Get(lease.job()).state(), QUEUED);
+  EXPECT_FALSE(Get(lease.job()).reason().empty());
   ASSERT_TRUE(Drain("workers/a", /*undo=*/true).ok());
   EXPECT_EQ(agent_.link.NextStart().resume_step(), 6);
 }

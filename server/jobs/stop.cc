@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "proto/rpc.h"
 #include "proto/status.h"
 #include "proto/text.h"
 #include "server/jobs/transition.h"
@@ -47,7 +46,9 @@ std::string SavedText(const v1::Job& job, int64_t last_step, int64_t now_us) {
 }
 
 absl::Status EndCancelled(store::Transaction& transaction, std::string_view reason, int64_t now_us, v1::Job* job) {
-  *job->mutable_outcome()->mutable_error() = ToRpcStatus(absl::CancelledError(reason));
+  google::rpc::Status& error = *job->mutable_outcome()->mutable_error();
+  error.set_code(static_cast<int>(absl::StatusCode::kCancelled));
+  error.set_message(std::string(reason));
   return Move(transaction, job, v1::CANCELLED, reason, now_us);
 }
 

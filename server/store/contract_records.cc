@@ -108,12 +108,12 @@ TEST_P(StoreContract, TheLatestPlanIsKept) {
 TEST_P(StoreContract, OfCachedPlansTheLatestAreKept) {
   const auto put = [&](int64_t key, int64_t time) {
     v1::CachedPlan plan;
-    plan.set_key(absl::StrCat("key ", key));
+    plan.set_key(absl::StrCat("plan:", key));
     plan.set_time_us(time);
     ASSERT_TRUE(Write([&](Transaction& t) { return t.PutCachedPlan(plan); }).ok());
   };
   const auto time = [&](int64_t key) {
-    const auto plan = Read([&](ReadTransaction& t) { return t.GetCachedPlan(absl::StrCat("key ", key)); });
+    const auto plan = Read([&](ReadTransaction& t) { return t.GetCachedPlan(absl::StrCat("plan:", key)); });
     return plan ? plan->time_us() : -1;
   };
   EXPECT_EQ(time(1), -1);

@@ -298,8 +298,9 @@ absl::StatusOr<std::optional<v1::CachedPlan>> SqliteTransaction::GetCachedPlan(c
 
 absl::Status SqliteTransaction::PutCachedPlan(const v1::CachedPlan& plan) {
   RETURN_IF_ERROR(database_.Run("INSERT OR REPLACE INTO cached_plans (key, value) VALUES (?1, ?2)", plan.key(), plan));
-  return database_.Run("DELETE FROM cached_plans WHERE id <= (SELECT id FROM cached_plans WHERE id > 0 ORDER BY id DESC LIMIT 1 OFFSET ?1)",
-                       kCachedPlans);
+  return database_.Run(
+      "DELETE FROM cached_plans WHERE id <= (SELECT id FROM cached_plans WHERE id > 0 ORDER BY id DESC LIMIT 1 OFFSET ?1)",
+      kCachedPlans);
 }
 
 }  // namespace legoai::store

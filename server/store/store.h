@@ -120,7 +120,7 @@ class Transaction : public ReadTransaction {
   virtual absl::Status PutAttempt(const std::string& job, const v1::Attempt& attempt) = 0;  // by attempt
   virtual absl::Status PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) = 0;  // by (epoch, step)
   virtual absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) = 0;
-  // By key; one that takes the place of another is the latest. The oldest go, beyond kCachedPlans.
+  // By key, which begins with "plan:"; one that takes the place of another is the latest. The oldest go, beyond kCachedPlans.
   virtual absl::Status PutCachedPlan(const v1::CachedPlan& plan) = 0;
   // By (attempt, step); an existing report stays.
   virtual absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) = 0;

@@ -126,8 +126,8 @@ class Bench {
       rows_.Add(absl::StrFormat("\"wave\": \"%s\", \"jobs\": %.0f, \"kinds\": %d, \"submitted_seconds\": %.3f, "
                                 "\"planned_seconds\": %.3f, \"plans_per_second\": %.1f",
                                 wave, jobs, absl::GetFlag(FLAGS_kinds), submitted, seconds, jobs / seconds),
-                absl::StrFormat("%.0f jobs of %d kinds, %s: submitted after %.1f s, all planned after %.1f s, %.1f a second", jobs,
-                                absl::GetFlag(FLAGS_kinds), wave, submitted, seconds, jobs / seconds));
+                absl::StrFormat("%.0f jobs of %d kinds, %s: submitted after %.1f s, all planned after %.1f s, %.1f a second",
+                                jobs, absl::GetFlag(FLAGS_kinds), wave, submitted, seconds, jobs / seconds));
     }
   }
 

@@ -196,8 +196,8 @@ class Chaos {
     }
   }
 
-  // Jobs of a worker that drains are moved, most of the time. Whether the call came through is not known where no answer came; then
-  // it is taken back later all the same.
+  // Jobs of a worker that drains are moved, most of the time. Whether the call came through is not known where no answer came;
+  // then it is taken back later all the same.
   bool Drain(Agent* agent, bool undo) {
     v1::DrainWorkerRequest request;
     request.set_name("workers/" + agent->name);

@@ -19,7 +19,7 @@ constexpr char kProject[] = "projects/default";
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
 // What may come of a job with slots at any time.
-bool HasLeft(v1::JobState to) {
+bool GivesUpSlots(v1::JobState to) {
   return to == v1::RESTARTING || to == v1::CANCELLING || to == v1::SUCCEEDED || to == v1::FAILED;
 }
 
@@ -32,11 +32,11 @@ bool MayFollow(v1::JobState from, v1::JobState to) {
     case PLANNING: return to == SUBMITTED || to == QUEUED || to == RESTARTING || to == FAILED || to == CANCELLED;
     case QUEUED: return to == LEASED || to == PLANNING || to == FAILED || to == CANCELLED;
     case RESTARTING: return to == LEASED || to == PLANNING || to == FAILED || to == CANCELLED;
-    // What has slots is never cancelled without being stopped first. Facts between may be lost with an agent. One that is moved is
-    // queued again.
-    case LEASED: return to == STARTING || to == RUNNING || to == QUEUED || HasLeft(to);
-    case STARTING: return to == RUNNING || to == QUEUED || HasLeft(to);
-    case RUNNING: return to == QUEUED || HasLeft(to);
+    // What has slots is never cancelled without being stopped first. Facts between may be lost with an agent. One that is moved
+    // is queued again.
+    case LEASED: return to == STARTING || to == RUNNING || to == QUEUED || GivesUpSlots(to);
+    case STARTING: return to == RUNNING || to == QUEUED || GivesUpSlots(to);
+    case RUNNING: return to == QUEUED || GivesUpSlots(to);
     case CANCELLING: return to == CANCELLED || to == SUCCEEDED || to == FAILED;
     default: return false;
   }

@@ -217,7 +217,8 @@ Rules CheckStops(const JobHistory& history) {
     return one.to() == v1::RESTARTING && one.from() != v1::PLANNING;
   });
   if (lost != history.job.restarts())
-    rules.push_back(absl::StrCat("only what is lost is a restart: ", name, " counts ", history.job.restarts(), ", and lost ", lost));
+    rules.push_back(
+        absl::StrCat("only what is lost is a restart: ", name, " counts ", history.job.restarts(), ", and lost ", lost));
   return rules;
 }
 

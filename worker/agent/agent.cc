@@ -104,7 +104,6 @@ void Agent::Handle(v1::ToAgent message) {
 void Agent::StopLease(const v1::StopAttempt& stop) {
   Lease* const lease = Find(stop.lease());
   if (lease == nullptr || lease->ended()) return;
-  // Also of an agent that ends itself: whatever grace it gives, the job's own counts.
   const bool limited = std::isfinite(stop.grace_seconds()) && stop.grace_seconds() > 0;
   lease->Stop(stop.save(), limited ? absl::Seconds(stop.grace_seconds()) : absl::InfiniteDuration(), stop.reason());
 }

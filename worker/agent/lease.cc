@@ -67,8 +67,8 @@ void Lease::Stop(bool save, absl::Duration grace, const std::string& reason) {
   const std::string how = !save ? "" : limited ? absl::StrCat(" and save within ", DurationText(grace)) : " and save";
   Log("info", absl::StrCat("is asked to stop", how, ": ", reason));
   stopping_ = true;
-  grace_ends_ = limited ? std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(grace)
-                        : std::chrono::steady_clock::time_point::max();
+  if (limited) grace_ends_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(grace);
+  if (!save) grace_ends_ = std::chrono::steady_clock::time_point::max();
   stop_.Request(save);
   services_.slots.RecheckWaiting();
 }

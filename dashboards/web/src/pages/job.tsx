@@ -206,7 +206,8 @@ function StateAction({ job, name }: { job: Job; name: string }) {
             detail="Its trainers save the step at which they stop, which may take a minute; then its slots are given back."
             action={async () => { await cancelJob(job.name, true); }} />
         )}
-        <ConfirmButton danger label="Cancel" question={`Cancel ${name}?`} confirm={saves ? 'End it without saving' : 'Cancel the job'}
+        <ConfirmButton danger label="Cancel" question={`Cancel ${name}?`}
+          confirm={saves ? 'End it without saving' : 'Cancel the job'}
           detail="Its trainers are stopped and its slots are given back. Committed checkpoints stay."
           action={async () => { await cancelJob(job.name, false); }} />
       </>
