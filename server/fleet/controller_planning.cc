@@ -47,9 +47,9 @@ struct UnderWay {
   std::map<std::string, std::string> job_of_key;
   std::set<std::string> projects;
 
-  void Add(const std::string& job, const std::string& key) {
-    job_of_key[key] = job;
-    projects.insert(ProjectOf(job));
+  void Add(const PlansUnderWay::Running& plan) {
+    job_of_key[plan.key] = plan.job;
+    if (!plan.has_result) projects.insert(ProjectOf(plan.job));
   }
   bool MayBegin(const std::string& project) const {
     return projects.count(project) == 0 && static_cast<int64_t>(projects.size()) < Planning::kMostJobs;
@@ -155,7 +155,7 @@ void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Wai
     const ActiveJob* const job = jobs_.Find(name);
     return job != nullptr && job->state == v1::PLANNING;
   };
-  for (const auto& [job, key] : plans_.Running(is_planned)) under_way.Add(job, key);
+  for (const PlansUnderWay::Running& one : plans_.CancelOthers(is_planned)) under_way.Add(one);
   KnownPlans known(store_, options_.planned_by);
   std::vector<Unknown> unknown;
   for (const ToPlan& next : to_plan) {
@@ -178,7 +178,7 @@ void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Wai
     if (!one.key.empty() && same != under_way.job_of_key.end()) {
       Wait(*one.next, absl::StrCat("waits for the plan of ", same->second, ", which asks for the same"), waits);
     } else if (!one.key.empty() && under_way.MayBegin(one.project) && PlanJob(*one.next, *one.cluster)) {
-      under_way.Add(one.next->job->name, one.key);
+      under_way.Add({one.next->job->name, one.key});
       turns_[one.project] = ++turn_;
     } else {
       Wait(*one.next, "waits for the planner", waits);

@@ -35,12 +35,12 @@ std::vector<PlansUnderWay::Ended> PlansUnderWay::WithResults() const {
   return ended;
 }
 
-std::map<std::string, std::string> PlansUnderWay::Running(const std::function<bool(const std::string& job)>& is_planned) {
+std::vector<PlansUnderWay::Running> PlansUnderWay::CancelOthers(const std::function<bool(const std::string& job)>& is_planned) {
   const MutexLock lock(mutex_);
-  std::map<std::string, std::string> running;
+  std::vector<Running> running;
   for (const auto& [job, plan] : plans_) {
     if (!is_planned(job)) *plan.cancelled = true;
-    if (!*plan.cancelled && !plan.result) running[job] = plan.key;
+    if (!*plan.cancelled) running.push_back({job, plan.key, plan.result.has_value()});
   }
   return running;
 }

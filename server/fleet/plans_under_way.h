@@ -36,8 +36,12 @@ class PlansUnderWay {
   void Erase(const std::string& job);
 
   std::vector<Ended> WithResults() const;
-  // Cancels those for which `is_planned` is false. Returns the keys of the others that have no result yet, by job.
-  std::map<std::string, std::string> Running(const std::function<bool(const std::string& job)>& is_planned);
+  struct Running {
+    std::string job, key;
+    bool has_result = false;  // which is not stored yet
+  };
+  // Cancels those for which `is_planned` is false. Returns the others.
+  std::vector<Running> CancelOthers(const std::function<bool(const std::string& job)>& is_planned);
   std::map<std::string, int64_t> KeptSlots() const;  // by worker
   // Cancels all and accepts no more results.
   void End();

@@ -28,13 +28,15 @@ TEST(PlansUnderWay, KeepSlotsUntilTheyAreStored) {
 TEST(PlansUnderWay, OfJobsThatAreNotPlannedAnyMoreAreCancelled) {
   PlansUnderWay plans;
   const auto a = plans.Add("a", Slots(4), "k", "workers/w"), b = plans.Add("b", Slots(2), "l", "");
-  using Keys = std::map<std::string, std::string>;
-  EXPECT_EQ(plans.Running([](const std::string& job) { return job == "b"; }), (Keys{{"b", "l"}}));
+  const auto running = plans.CancelOthers([](const std::string& job) { return job == "b"; });
+  ASSERT_EQ(running.size(), 1u);
+  EXPECT_EQ(running[0].job + running[0].key, "bl");
+  EXPECT_FALSE(running[0].has_result);
   EXPECT_TRUE(*a);
   EXPECT_FALSE(*b);
   EXPECT_TRUE(plans.KeptSlots().empty());
   plans.SetResult("b", v1::PlanResult());
-  EXPECT_EQ(plans.Running([](const std::string&) { return true; }), Keys());
+  EXPECT_TRUE(plans.CancelOthers([](const std::string&) { return true; }).at(0).has_result);
 }
 
 TEST(PlansUnderWay, TakeNoResultAtTheEnd) {
