@@ -238,6 +238,16 @@ void Agents::SetDraining(const v1::Worker& facts) {
   if (found->second.session != 0) sessions_.at(found->second.session).link->Send(message);
 }
 
+std::vector<v1::Worker> Agents::Draining() const {
+  const MutexLock lock(mutex_);
+  std::vector<v1::Worker> draining;
+  for (const auto& [name, entry] : workers_) {
+    if (entry.facts.state() != v1::DRAINING || entry.facts.lets_finish()) continue;
+    if (v1::Worker worker = Shown(entry); worker.state() == v1::DRAINING) draining.push_back(std::move(worker));
+  }
+  return draining;
+}
+
 // An agent that missed two heartbeats is not given anything; whether it lives is seen before its leases expire.
 std::vector<scheduler::WorkerView> Agents::Views() const {
   const MutexLock lock(mutex_);

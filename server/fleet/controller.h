@@ -156,6 +156,7 @@ class Controller : public Fleet {
 
   // controller_stops.cc: trainers that are to stop, for good or to be moved.
   void MoveJobsOfDraining();
+  void MoveJob(const Lease& lease, double grace_seconds);
   void SendStops();
 
   // controller_planning.cc

@@ -42,25 +42,28 @@ absl::StatusOr<v1::Worker> Controller::Drain(const v1::DrainWorkerRequest& reque
 
 // A lease that was given while its worker began to drain is seen here, too.
 void Controller::MoveJobsOfDraining() {
-  for (const Lease& lease : book_.All()) {
-    const ActiveJob* const job = jobs_.Find(lease.job);
-    if (job == nullptr || job->epoch != lease.epoch || job->stop) continue;
-    const auto worker = agents_.FindWorker(lease.worker);
-    if (!worker || worker->state() != v1::DRAINING || worker->lets_finish()) continue;
-    bool asked = false;
-    const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
-      asked = false;
-      ASSIGN_OR_RETURN(auto stored, transaction.GetJob(lease.job));
-      if (!stored || stored->epoch() != lease.epoch) return absl::OkStatus();
-      const auto grace = StopGrace("", worker->drain_grace_seconds()).value_or(kDefaultStopGrace);
-      ASSIGN_OR_RETURN(asked, AskToMove(transaction, absl::StrCat(lease.worker, " is being drained"), grace, options_.now_us(),
-                                        &*stored));
-      effects->changed_jobs.push_back(lease.job);
-      return absl::OkStatus();
-    });
-    if (!status.ok()) LogError(absl::StrCat("it is not moved yet: ", status.message()), About(lease));
-    if (asked) LogInfo(absl::StrCat("is to save and go on elsewhere: ", lease.worker, " is being drained"), About(lease));
+  for (const v1::Worker& worker : agents_.Draining()) {
+    for (const Lease& lease : book_.OfWorker(worker.name())) {
+      const ActiveJob* const job = jobs_.Find(lease.job);
+      if (job != nullptr && job->epoch == lease.epoch && !job->stop) MoveJob(lease, worker.drain_grace_seconds());
+    }
   }
+}
+
+void Controller::MoveJob(const Lease& lease, double grace_seconds) {
+  const std::string why = absl::StrCat(lease.worker, " is being drained");
+  bool asked = false;
+  const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
+    asked = false;
+    ASSIGN_OR_RETURN(auto stored, transaction.GetJob(lease.job));
+    if (!stored || stored->epoch() != lease.epoch) return absl::OkStatus();
+    effects->changed_jobs.push_back(lease.job);
+    const absl::Duration grace = StopGrace("", grace_seconds).value_or(kDefaultStopGrace);
+    ASSIGN_OR_RETURN(asked, AskToMove(transaction, why, grace, options_.now_us(), &*stored));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) LogError(absl::StrCat("it is not moved yet: ", status.message()), About(lease));
+  if (asked) LogInfo(absl::StrCat("is to save and go on elsewhere: ", why), About(lease));
 }
 
 void Controller::SendStops() {
