@@ -203,17 +203,6 @@ absl::StatusOr<bool> Controller::ChangeJob(const ActiveJob& seen,
   return changed;
 }
 
-absl::StatusOr<v1::PlanResult> Controller::Plan(const v1::PlanRequest& request,
-                                                const std::function<void(const v1::PlanningProgress&)>& progress,
-                                                const std::function<bool()>& cancel) {
-  return planning_->Plan(
-      request,
-      [&](const planner::PlanProgress& now) {
-        if (progress) progress(ProgressOf(now));
-      },
-      cancel);
-}
-
 absl::StatusOr<v1::Estimate> Controller::Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) {
   return planning_->Simulate(request, cancel);
 }

@@ -167,7 +167,8 @@ void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Wai
       continue;
     }
     const std::string key = known.KeyOf(next, &memory_);
-    if (known.MayTake(key) && TakeKnown(next, **cluster, &known)) continue;
+    const bool is_made = under_way.job_of_key.count(key) > 0;  // whatever there is of it is not to be trusted
+    if (!is_made && known.MayTake(key) && TakeKnown(next, **cluster, &known)) continue;
     unknown.push_back({&next, *cluster, key, ProjectOf(next.job->name)});
   }
   if (known.has_more()) decided_ = -absl::InfiniteDuration();  // to be gone on with as soon as others had their turn
@@ -248,6 +249,36 @@ bool Controller::PlanJob(const ToPlan& next, const v1::Cluster& cluster) {
         if (plans_.SetResult(name, std::move(result))) bell_.Ring();
       });
   return true;
+}
+
+absl::StatusOr<v1::PlanResult> Controller::Plan(const v1::PlanRequest& request,
+                                                const std::function<void(const v1::PlanningProgress&)>& progress,
+                                                const std::function<bool()>& cancel) {
+  const std::string key = PlanKey(request, options_.planned_by);
+  std::optional<v1::CachedPlan> cached;
+  const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
+    ASSIGN_OR_RETURN(cached, transaction.GetCachedPlan(key));
+    return absl::OkStatus();
+  });
+  if (!read.ok()) LogError(absl::StrCat("plans that were made before cannot be read: ", read.message()));
+  if (cached) {
+    auto known = OpenCachedPlan(*cached, key, request);
+    if (known.ok() && options_.metrics != nullptr) options_.metrics->PlanReused();
+    if (known.ok()) return known;
+    LogWarning(RefusedPlanText(known.status()));
+  }
+  ASSIGN_OR_RETURN(auto result, planning_->Plan(
+                                    request,
+                                    [&](const planner::PlanProgress& now) {
+                                      if (progress) progress(ProgressOf(now));
+                                    },
+                                    cancel));
+  if (!IsCacheable(result)) return result;
+  const absl::Status kept = store_->Write([&](store::Transaction& transaction) {
+    return transaction.PutCachedPlan(MakeCachedPlan(key, result, options_.now_us()));
+  });
+  if (!kept.ok()) LogError(absl::StrCat("a plan is not kept for others: ", kept.message()));
+  return result;
 }
 
 }  // namespace legoai::server

@@ -91,7 +91,7 @@ const v1::PlanResult* KnownPlans::Open(const std::string& key, const v1::PlanReq
   if (entry.opened) return &*entry.opened;
   auto opened = OpenCachedPlan(*entry.stored, key, request);
   if (opened.ok()) return &entry.opened.emplace(*std::move(opened));
-  LogWarning(absl::StrCat("a plan that was made before is refused, and made anew: ", std::string(opened.status().message())));
+  LogWarning(RefusedPlanText(opened.status()));
   entry.stored.reset();
   return nullptr;
 }

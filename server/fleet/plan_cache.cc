@@ -63,4 +63,8 @@ absl::StatusOr<v1::PlanResult> OpenCachedPlan(const v1::CachedPlan& cached, std:
   return result;
 }
 
+std::string RefusedPlanText(const absl::Status& error) {
+  return absl::StrCat("a plan that was made before is refused, and made anew: ", error.message());
+}
+
 }  // namespace legoai::server

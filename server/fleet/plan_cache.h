@@ -30,4 +30,7 @@ v1::CachedPlan MakeCachedPlan(std::string_view key, const v1::PlanResult& result
 // cannot be an answer to the request.
 absl::StatusOr<v1::PlanResult> OpenCachedPlan(const v1::CachedPlan& cached, std::string_view key, const v1::PlanRequest& request);
 
+// A line of the log about its error.
+std::string RefusedPlanText(const absl::Status& error);
+
 }  // namespace legoai::server

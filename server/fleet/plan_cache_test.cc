@@ -206,6 +206,16 @@ TEST_F(KnownPlansTest, APoisonedRowIsRefusedAndPlannedAnew) {
   EXPECT_TRUE(HasKnown(third)) << "the new plan took its place";
 }
 
+TEST_F(KnownPlansTest, WhoeverPlansWithoutAJobHasThemToo) {
+  int progress = 0;
+  const auto plan = [&] { return *controller_->Plan(SomeRequest(), [&](const v1::PlanningProgress&) { ++progress; }, {}); };
+  v1::PlanResult first = plan();
+  EXPECT_GT(progress, 0);
+  progress = 0;
+  EXPECT_EQ(plan().SerializeAsString(), first.SerializeAsString());
+  EXPECT_EQ(progress, 0) << "it was there";
+}
+
 // Whose plan takes for ever, with all simulators, as far as others leave them.
 TEST_F(KnownPlansTest, NoProjectWaitsForAnothersPlan) {
   hold_steps_ = 77;

@@ -1,6 +1,7 @@
 // The lego-sim processes of the server, a bounded number, shared by all plans that are under way. A process that becomes free
 // goes to the group that has the fewest, and one of several that a group has is taken from it for a group that has none. So
-// nobody waits for another's plan, and for another's simulation only where more groups plan than there are processes. Thread-safe.
+// nobody waits for another's plan, and for another's simulation only where more groups plan than there are processes.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>

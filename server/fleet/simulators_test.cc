@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <deque>
+#include <chrono>
+#include <functional>
+#include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,11 +22,10 @@ using testing::ElementsAre;
 class Bench {
  public:
   // "a 1": group and number are the model's name.
-  bool Begin(const std::string& name) {
+  void Begin(const std::string& name) {
     const MutexLock lock(mutex_);
     begun_.push_back(name);
     changed_.NotifyAll();
-    return true;
   }
   void LetGo(const std::string& name) {
     const MutexLock lock(mutex_);

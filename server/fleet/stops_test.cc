@@ -1,6 +1,8 @@
 // Jobs that are stopped with a checkpoint: to be cancelled, and to be moved off a worker that is being drained.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "proto/errors.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/stop.h"

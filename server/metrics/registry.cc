@@ -115,7 +115,7 @@ struct Metrics::Families {
       OneHistogram(registry, "legoai_heartbeat_seconds", "Time from an agent's heartbeat until its answer is sent.", kFast);
   Histogram& planning = OneHistogram(registry, "legoai_planning_seconds", "Time of one planning.", kSlow);
   prometheus::Counter& plans_reused =
-      OneCounter(registry, "legoai_plans_reused_total", "Jobs that got the plan of an equal request.");
+      OneCounter(registry, "legoai_plans_reused_total", "Plans that were given again, to an equal request.");
   prometheus::Counter& leases = OneCounter(registry, "legoai_leases_total", "Leases given to jobs.");
   prometheus::Counter& lost = OneCounter(registry, "legoai_attempts_lost_total", "Attempts that were lost.");
   prometheus::Counter& checkpoints = OneCounter(registry, "legoai_checkpoints_committed_total", "Checkpoints committed.");
