@@ -54,6 +54,7 @@ struct ControllerOptions {
   std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
   int64_t simulators = 1;
   std::string planned_by = PlannedBy();  // plan_cache.h
+  bool reuse_plans = true;               // false: every job is planned, whatever was planned before
   std::function<int64_t()> now_us;         // microseconds UTC
   std::function<absl::Duration()> steady;  // monotonic
   Metrics* metrics = nullptr;              // not owned; may be null

@@ -133,7 +133,7 @@ absl::Status Controller::StorePlan(const PlansUnderWay::Ended& plan) {
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
     passing = absl::OkStatus();
     // Also where the job was cancelled meanwhile: others may ask for the same.
-    if (plan.result.ok() && IsCacheable(*plan.result)) {
+    if (options_.reuse_plans && plan.result.ok() && IsCacheable(*plan.result)) {
       RETURN_IF_ERROR(transaction.PutCachedPlan(MakeCachedPlan(plan.key, *plan.result, options_.now_us())));
     }
     ASSIGN_OR_RETURN(auto stored, transaction.GetJob(plan.job));
@@ -166,9 +166,9 @@ void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Wai
       Wait(next, refusal->second.text, waits);
       continue;
     }
-    const std::string key = known.KeyOf(next, &memory_);
+    const std::string key = options_.reuse_plans ? known.KeyOf(next, &memory_) : next.job->name;
     const bool is_made = under_way.job_of_key.count(key) > 0;  // whatever there is of it is not to be trusted
-    if (!is_made && known.MayTake(key) && TakeKnown(next, **cluster, &known)) continue;
+    if (options_.reuse_plans && !is_made && known.MayTake(key) && TakeKnown(next, **cluster, &known)) continue;
     unknown.push_back({&next, *cluster, key, ProjectOf(next.job->name)});
   }
   if (known.has_more()) decided_ = -absl::InfiniteDuration();  // to be gone on with as soon as others had their turn
@@ -236,8 +236,8 @@ bool Controller::PlanJob(const ToPlan& next, const v1::Cluster& cluster) {
   });
   if (!moved.ok()) LogError(absl::StrCat("no plan: ", moved.status().message()), {.job = name});
   if (!moved.ok() || !*moved) return false;
-  const auto cancelled =
-      plans_.Add(name, cluster, PlanKey(request, options_.planned_by), next.moves ? next.worker->name() : "");
+  const std::string key = options_.reuse_plans ? PlanKey(request, options_.planned_by) : name;
+  const auto cancelled = plans_.Add(name, cluster, key, next.moves ? next.worker->name() : "");
   LogInfo(why, {.job = name, .worker = next.worker->name()});
   if (next.moves) ++memory_.planned[name].moves;
   planning_->PlanLater(
@@ -257,7 +257,9 @@ absl::StatusOr<v1::PlanResult> Controller::Plan(const v1::PlanRequest& request,
   const std::string key = PlanKey(request, options_.planned_by);
   std::optional<v1::CachedPlan> cached;
   const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
-    ASSIGN_OR_RETURN(cached, transaction.GetCachedPlan(key));
+    if (options_.reuse_plans) {
+      ASSIGN_OR_RETURN(cached, transaction.GetCachedPlan(key));
+    }
     return absl::OkStatus();
   });
   if (!read.ok()) LogError(absl::StrCat("plans that were made before cannot be read: ", read.message()));
@@ -273,7 +275,7 @@ absl::StatusOr<v1::PlanResult> Controller::Plan(const v1::PlanRequest& request,
                                       if (progress) progress(ProgressOf(now));
                                     },
                                     cancel));
-  if (!IsCacheable(result)) return result;
+  if (!options_.reuse_plans || !IsCacheable(result)) return result;
   const absl::Status kept = store_->Write([&](store::Transaction& transaction) {
     return transaction.PutCachedPlan(MakeCachedPlan(key, result, options_.now_us()));
   });

@@ -104,6 +104,8 @@ TEST(PlanCacheTest, ARowThatWasChangedIsRefused) {
 
 class KnownPlansTest : public FleetTest {
  protected:
+  KnownPlansTest() { reuse_plans_ = true; }
+
   // Of a kind of job that differs in its length from others.
   v1::Job OfKind(int64_t kind, const std::string& project = "default") {
     v1::Job job = MakeJob(2);

@@ -146,6 +146,7 @@ void FleetTest::StartController() {
   options.make_estimator = [this] { return std::make_unique<ClosedFormEstimator>(&hold_plans_, &hold_steps_, &largest_world_); };
   options.simulators = 2;
   options.planned_by = planned_by_;
+  options.reuse_plans = reuse_plans_;
   options.now_us = [this] { return NowUs() + 1'000'000 * utc_skew_seconds_; };
   options.steady = [this] {
     return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()) + absl::Seconds(skew_seconds_.load());
