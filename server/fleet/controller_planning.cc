@@ -168,7 +168,12 @@ void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Wai
     }
     const std::string key = options_.reuse_plans ? known.KeyOf(next, &memory_) : next.job->name;
     const bool is_made = under_way.job_of_key.count(key) > 0;  // whatever there is of it is not to be trusted
-    if (options_.reuse_plans && !is_made && known.MayTake(key) && TakeKnown(next, **cluster, &known)) continue;
+    const bool is_known = options_.reuse_plans && !is_made && known.Has(key);
+    if (is_known && !known.MayTake()) {
+      Wait(next, "waits for the planner", waits);
+      continue;
+    }
+    if (is_known && TakeKnown(next, **cluster, &known)) continue;
     unknown.push_back({&next, *cluster, key, ProjectOf(next.job->name)});
   }
   if (known.has_more()) decided_ = -absl::InfiniteDuration();  // to be gone on with as soon as others had their turn

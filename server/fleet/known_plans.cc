@@ -78,8 +78,9 @@ KnownPlans::Entry& KnownPlans::EntryOf(const std::string& key) {
   return entry->second;
 }
 
-bool KnownPlans::MayTake(const std::string& key) {
-  if (key.empty() || !EntryOf(key).stored) return false;
+bool KnownPlans::Has(const std::string& key) { return !key.empty() && EntryOf(key).stored.has_value(); }
+
+bool KnownPlans::MayTake() {
   if (taken_ >= kMostTaken) has_more_ = true;
   return taken_ < kMostTaken;
 }

@@ -32,9 +32,10 @@ class KnownPlans {
   absl::StatusOr<const v1::Cluster*> ClusterFor(const ToPlan& next);
   // The key of its plan, from `memory` where it is remembered; empty: it is not known yet.
   std::string KeyOf(const ToPlan& next, PlanningMemory* memory);
-  // Whether there is a plan of this key, and it may be taken in this decision.
-  bool MayTake(const std::string& key);
-  // The plan of a key that was asked for by MayTake(); null if there is none, or none that can be trusted, which is then
+  bool Has(const std::string& key);  // a plan
+  // Whether one more may be taken in this decision.
+  bool MayTake();
+  // The plan of a key that was asked for by Has(); null if there is none, or none that can be trusted, which is then
   // forgotten here and logged.
   const v1::PlanResult* Open(const std::string& key, const v1::PlanRequest& request);
   void Taken() { ++taken_; }
