@@ -80,7 +80,8 @@ std::string AttemptsTable(const google::protobuf::RepeatedPtrField<v1::Attempt>&
     std::vector<std::string> workers;
     for (const auto& placement : attempt.placements())
       workers.push_back(absl::StrCat(Id(placement.worker()), " x", placement.slots()));
-    table.Add({absl::StrCat(attempt.attempt()), absl::StrCat(attempt.epoch()), attempt.state(),
+    const std::string state = absl::StrCat(attempt.state(), attempt.has_saved_step() ? ", saved" : "");
+    table.Add({absl::StrCat(attempt.attempt()), absl::StrCat(attempt.epoch()), state,
                absl::StrCat(attempt.world_size()), absl::StrJoin(workers, ", "), TimeText(attempt.start_time_us()),
                attempt.has_resume_step() ? absl::StrCat(attempt.resume_step()) : "0",
                attempt.has_last_step() ? absl::StrCat(attempt.last_step()) : "", attempt.error().message()});

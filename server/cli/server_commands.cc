@@ -99,10 +99,20 @@ absl::StatusOr<int> Get(Client& client, const std::string& name, const Arguments
   return kDone;
 }
 
+// Of --grace, which goes with `option`; 0: the server's own.
+absl::StatusOr<double> GraceOf(const Arguments& arguments, const char* option) {
+  ASSIGN_OR_RETURN(const auto grace, arguments.Integer("grace", 1));
+  if (grace && !arguments.Has(option)) return FieldError("--grace", absl::StrCat(*grace), absl::StrCat("goes with --", option));
+  return static_cast<double>(grace.value_or(0));
+}
+
 absl::StatusOr<int> Cancel(Client& client, const std::string& name, const Arguments& arguments) {
   v1::CancelJobRequest request;
   request.set_name(name);
   request.set_reason(arguments.Text("reason"));
+  request.set_save(arguments.Has("save"));
+  ASSIGN_OR_RETURN(const double grace, GraceOf(arguments, "save"));
+  request.set_grace_seconds(grace);
   ASSIGN_OR_RETURN(const auto job, client.CancelJob(request));
   Print(arguments.format() == Format::kTable ? OutcomeText(job) + "\n" : TreeText(arguments.format(), ToTree(job)));
   return kDone;
@@ -223,6 +233,9 @@ absl::StatusOr<v1::Worker> OneWorker(Client& client, const std::string& name, co
     v1::DrainWorkerRequest request;
     request.set_name(name);
     request.set_undo(arguments.Has("undrain"));
+    request.set_let_finish(arguments.Has("let-finish"));
+    ASSIGN_OR_RETURN(const double grace, GraceOf(arguments, "drain"));
+    request.set_grace_seconds(grace);
     return client.DrainWorker(request);
   }
   v1::GetWorkerRequest request;
@@ -232,6 +245,11 @@ absl::StatusOr<v1::Worker> OneWorker(Client& client, const std::string& name, co
 
 absl::Status CheckWorkersCall(const Arguments& arguments) {
   if (arguments.Has("drain") && arguments.Has("undrain")) return FieldError("--drain", "", "and --undrain exclude each other");
+  if (arguments.Has("let-finish") && !arguments.Has("drain")) return FieldError("--let-finish", "", "goes with --drain");
+  if (arguments.Has("let-finish") && arguments.Has("grace"))
+    return FieldError("--grace", arguments.Text("grace"), "goes without --let-finish: those jobs are not stopped");
+  if (arguments.Has("grace") && !arguments.Has("drain"))
+    return FieldError("--grace", arguments.Text("grace"), "goes with --drain");
   if (arguments.positional().empty()) {
     for (const char* option : {"drain", "undrain"}) {
       if (arguments.Has(option)) return FieldError("NAME", "", absl::StrCat("is needed with --", option));
@@ -289,7 +307,11 @@ Command GetCommand() {
 }
 
 Command CancelCommand() {
-  return OfOneJob("cancel", "Ends a job; one that has ended stays as it is.", {{"reason", "TEXT", "kept with the job"}}, Cancel);
+  return OfOneJob("cancel", "Ends a job; one that has ended stays as it is.",
+                  {{"reason", "TEXT", "kept with the job"},
+                   {"save", "", "its trainers save the step at which they stop; once more without it ends them at once"},
+                   {"grace", "SECONDS", "for that, before they are killed (60)"}},
+                  Cancel);
 }
 
 Command RetryCommand() {
@@ -322,7 +344,9 @@ Command WorkersCommand() {
   spec.summary = "Lists the machines that train, with what they are doing, or takes one out of use.";
   spec.positional = "NAME";
   spec.most_positional = 1;
-  spec.options = {{"drain", "", "gives NAME nothing new; what runs there goes on"},
+  spec.options = {{"drain", "", "gives NAME nothing new; its jobs save, and go on from there on other workers"},
+                  {"let-finish", "", "with --drain: its jobs stay to their end"},
+                  {"grace", "SECONDS", "with --drain: for saving, before their trainers are killed (60)"},
                   {"undrain", "", "makes NAME ready again"},
                   {"filter", "FILTER", "terms joined by AND: state = ready, pool = default"},
                   ServerOption()};

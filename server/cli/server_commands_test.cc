@@ -377,7 +377,12 @@ TEST_F(ServerCommands, WorkersAreShownAndDrained) {
   EXPECT_EQ(RunJson({"workers", "node-7", "--drain"})["state"], "draining");
   EXPECT_EQ(RunJson({"workers", "workers/node-7"})["state"], "draining");
   EXPECT_EQ(RunJson({"workers", "node-7", "--undrain"})["state"], "ready");
+  EXPECT_TRUE(RunJson({"workers", "node-7", "--drain", "--let-finish"})["lets_finish"]);
+  RunJson({"workers", "node-7", "--undrain"});
   ExpectError({"workers", "--drain"}, 2, {"NAME", "is needed"});
+  ExpectError({"workers", "node-7", "--let-finish"}, 2, {"--let-finish", "goes with --drain"});
+  ExpectError({"workers", "node-7", "--undrain", "--grace", "3"}, 2, {"--grace", "goes with --drain"});
+  ExpectError({"workers", "node-7", "--drain", "--let-finish", "--grace", "3"}, 2, {"--grace", "are not stopped"});
   ExpectError({"workers", "node-8"}, 2, {"workers/node-8", "no such worker"});
   ExpectError({"workers", "node-7", "--drain", "--undrain"}, 2, {"exclude"});
 }

@@ -31,6 +31,14 @@ double Pace(const v1::Job& job, const ActiveJob& now) {
   return static_cast<double>(job.progress().update_time_us() - now.first_report_us) / 1e6 / static_cast<double>(steps);
 }
 
+// What its trainers are to do. A cancellation that an earlier release has stored says nothing of it: they stop at once.
+std::optional<v1::StopRequest> StopOf(const v1::Job& job) {
+  if (!job.has_stop() && job.state() != v1::CANCELLING) return std::nullopt;
+  v1::StopRequest stop = job.stop();
+  if (!job.has_stop()) stop.set_reason(job.reason());
+  return stop;
+}
+
 ActiveJob AsActive(const v1::Job& job) {
   return {.name = job.name(),
           .state = job.state(),
@@ -41,6 +49,7 @@ ActiveJob AsActive(const v1::Job& job) {
           .world_size = job.world_size(),
           .priority = job.spec().policy().priority(),
           .submitted_us = job.create_time_us(),
+          .stop = StopOf(job),
           .not_before_us = job.not_before_time_us()};
 }
 

@@ -32,6 +32,7 @@ struct ActiveJob {
   int64_t submitted_us = 0;
   // Remaining time of its steps; for a running job as measured, including saving and evaluation.
   std::optional<absl::Duration> time_left = {};
+  std::optional<v1::StopRequest> stop = {};  // of its trainers; a job that is cancelling has one
   int64_t not_before_us = 0;  // back-off: no attempt before this time; microseconds UTC
   // Of the latest lease; 0: not seen.
   int64_t leased_us = 0;

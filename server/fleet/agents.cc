@@ -24,6 +24,13 @@ bool MakesSense(const v1::WorkerUse& use, const v1::Worker& worker) {
   return sensible;
 }
 
+// What an operator has said of it, and an agent does not know.
+void CopyDraining(const v1::Worker& from, v1::Worker* to) {
+  to->set_state(from.state());
+  to->set_lets_finish(from.lets_finish());
+  to->set_drain_grace_seconds(from.drain_grace_seconds());
+}
+
 }  // namespace
 
 void Agents::Know(const std::vector<v1::Worker>& workers) {
@@ -35,6 +42,8 @@ void Agents::Know(const std::vector<v1::Worker>& workers) {
 absl::StatusOr<v1::Worker> Agents::FactsOf(const v1::Hello& hello) const {
   v1::Worker facts = hello.worker();
   facts.clear_use();  // heartbeats tell it
+  facts.clear_lets_finish();  // operators say it
+  facts.clear_drain_grace_seconds();
   facts.set_state(v1::READY);
   facts.set_last_seen_time_us(options_.now_us());
   facts.set_first_seen_time_us(facts.last_seen_time_us());
@@ -55,7 +64,7 @@ absl::StatusOr<v1::Worker> Agents::FactsOf(const v1::Hello& hello) const {
   }
   facts.set_first_seen_time_us(entry.facts.first_seen_time_us());
   if (entry.facts.instance() == facts.instance()) facts.set_dropped_metrics(entry.facts.dropped_metrics());
-  if (entry.facts.state() == v1::DRAINING) facts.set_state(v1::DRAINING);
+  if (entry.facts.state() == v1::DRAINING) CopyDraining(entry.facts, &facts);
   return facts;
 }
 
@@ -219,14 +228,24 @@ std::optional<v1::Worker> Agents::StoredFacts(const std::string& worker) const {
   return found == workers_.end() ? std::nullopt : std::optional(found->second.facts);
 }
 
-void Agents::SetDraining(const std::string& worker, bool draining) {
+void Agents::SetDraining(const v1::Worker& facts) {
   v1::ToAgent message;
-  message.mutable_drain()->set_undo(!draining);
+  message.mutable_drain()->set_undo(facts.state() != v1::DRAINING);
   const MutexLock lock(mutex_);
-  const auto found = workers_.find(worker);
+  const auto found = workers_.find(facts.name());
   if (found == workers_.end()) return;
-  found->second.facts.set_state(draining ? v1::DRAINING : v1::READY);
+  CopyDraining(facts, &found->second.facts);
   if (found->second.session != 0) sessions_.at(found->second.session).link->Send(message);
+}
+
+std::vector<v1::Worker> Agents::Draining() const {
+  const MutexLock lock(mutex_);
+  std::vector<v1::Worker> draining;
+  for (const auto& [name, entry] : workers_) {
+    if (entry.facts.state() != v1::DRAINING || entry.facts.lets_finish()) continue;
+    if (v1::Worker worker = Shown(entry); worker.state() == v1::DRAINING) draining.push_back(std::move(worker));
+  }
+  return draining;
 }
 
 // An agent that missed two heartbeats is not given anything; whether it lives is seen before its leases expire.

@@ -102,8 +102,9 @@ class Agents {
   std::vector<v1::Worker> List() const;
   std::optional<v1::Worker> FindWorker(const std::string& worker) const;
   std::optional<v1::Worker> StoredFacts(const std::string& worker) const;  // as in the store
-  // Tells its agent too.
-  void SetDraining(const std::string& worker, bool draining);
+  std::vector<v1::Worker> Draining() const;  // that are not lost, and do not let their jobs finish
+  // As `facts`, the worker's, say whether it drains and how. Tells its agent too.
+  void SetDraining(const v1::Worker& facts);
   // Ignoring leases.
   std::vector<scheduler::WorkerView> Views() const;
 

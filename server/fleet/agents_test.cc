@@ -106,10 +106,13 @@ TEST_F(AgentsTest, SilentAndLeavingWorkersAcceptNothing) {
   EXPECT_FALSE(agents_.Views()[0].accepts);
   agents_.ExtendAll(absl::Seconds(7));
   EXPECT_TRUE(agents_.Views()[0].accepts);
-  agents_.SetDraining("workers/a", true);
+  v1::Worker facts = *agents_.StoredFacts("workers/a");
+  facts.set_state(v1::DRAINING);
+  agents_.SetDraining(facts);
   EXPECT_FALSE(agents_.Views()[0].accepts);
   EXPECT_TRUE(link.sent.back().has_drain());
-  agents_.SetDraining("workers/a", false);
+  facts.set_state(v1::READY);
+  agents_.SetDraining(facts);
   agents_.Leave(session);
   EXPECT_FALSE(agents_.Views()[0].accepts);
   agents_.Close(session);

@@ -15,6 +15,7 @@
 #include "server/fleet/failure_policy.h"
 #include "server/fleet/resume_point.h"
 #include "server/jobs/names.h"
+#include "server/jobs/stop.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {
@@ -175,6 +176,9 @@ absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, con
   ASSIGN_OR_RETURN(auto attempt, LatestAttempt(transaction, job));
   attempt.set_state(state);
   attempt.set_end_time_us(now_us);
+  if (job.has_stop()) *attempt.mutable_stop() = job.stop();
+  if (state == "stopped" && last_step && job.has_committed_step() && job.committed_step() == *last_step)
+    attempt.set_saved_step(*last_step);
   if (!error.ok()) *attempt.mutable_error() = ToRpcStatus(error);
   if (last_step) attempt.set_last_step(*last_step);
   RETURN_IF_ERROR(Measure(transaction, job, &attempt));
@@ -209,12 +213,15 @@ absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::A
     if (!applied.ok() || *applied) return applied.status();
   }
   if (!error.ok()) return AfterFailure(transaction, job, FailureCause::kTrainers, error, now_us);
+  if (ended.stopped() && (job->has_stop() || job->state() == v1::CANCELLING))
+    return AfterStop(transaction, ended.last_step(), now_us, job);
   if (ended.stopped()) {
-    effects->worker_leaves = job->state() != v1::CANCELLING;
+    effects->worker_leaves = true;
     const absl::Status leaves = absl::UnavailableError("its worker was told to leave");
     return AfterFailure(transaction, job, FailureCause::kWorkerLeaves, leaves, now_us);
   }
   if (ended.has_hf_directory()) job->set_hf_directory(ended.hf_directory());
+  job->clear_stop();
   job->mutable_outcome();
   job->mutable_progress()->set_step(ended.last_step());
   return Move(transaction, job, v1::SUCCEEDED, absl::StrCat("finished at step ", ended.last_step()), now_us);
@@ -232,7 +239,8 @@ absl::Status Advance(store::Transaction& transaction, v1::Job* job, v1::JobState
   if (job->state() != v1::LEASED && !(job->state() == v1::STARTING && to == v1::RUNNING)) return absl::OkStatus();
   const bool runs = to == v1::RUNNING;
   RETURN_IF_ERROR(SetAttemptState(transaction, *job, runs ? "running" : "starting"));
-  return Move(transaction, job, to, runs ? TrainsText(*job) : "trainers are started", now_us);
+  const std::string reason = job->has_stop() ? job->reason() : runs ? TrainsText(*job) : "trainers are started";
+  return Move(transaction, job, to, reason, now_us);
 }
 
 void TakeMetrics(const v1::StepMetrics& metrics, v1::JobProgress* progress) {

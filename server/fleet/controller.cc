@@ -95,7 +95,7 @@ absl::Status Controller::Begin() {
   });
   if (!status.ok()) return status;
   jobs_.Begin(jobs);
-  planning_ = std::make_unique<Planning>(options_.make_estimator);
+  planning_ = std::make_unique<Planning>(options_.make_estimator, options_.simulators);
   thread_ = std::thread([this] { Work(); });
   return absl::OkStatus();
 }
@@ -124,9 +124,10 @@ void Controller::Step() {
   ExpireLeases();
   ForgetWorkers();
   StorePlans();
+  MoveJobsOfDraining();
   const absl::StatusOr<bool> moved = jobs_.Refresh();
   if (!moved.ok()) return LogError(absl::StrCat("jobs cannot be read: ", moved.status().message()));
-  StopCancelled();
+  SendStops();
   std::vector<scheduler::WorkerView> workers = WorkerViews();
   const absl::Duration now = options_.steady();
   const bool due = options_.now_us() >= decide_at_us_ || now - decided_ >= kLongestWithoutDecision;
@@ -147,21 +148,7 @@ void Controller::Step() {
 
 void Controller::CarryOut(Reconciliation decision) {
   for (const scheduler::Grant& grant : decision.grants) GrantLease(grant);
-  // One job at a time is with the planner, so that the next is always the first of those that wait then; users' own plans take
-  // turns with them.
-  bool busy = plans_.IsBusy([this](const std::string& name) {
-    const ActiveJob* const job = jobs_.Find(name);
-    return job != nullptr && job->state == v1::PLANNING;
-  });
-  for (const ToPlan& next : decision.to_plan) {
-    if (!busy && PlanJob(next)) {
-      busy = true;
-      continue;
-    }
-    const auto refusal = memory_.refusals.find(next.job->name);
-    const std::string why = refusal == memory_.refusals.end() ? "waits for the planner" : refusal->second.text;
-    decision.waits.insert({next.job->name, {next.job->version, absl::StrCat(next.because, why), 0}});
-  }
+  PlanInTurn(decision.to_plan, &decision.waits);
   notifier_->JobsChanged(wait_reasons_.Replace(std::move(decision.waits)));
 }
 
@@ -216,17 +203,6 @@ absl::StatusOr<bool> Controller::ChangeJob(const ActiveJob& seen,
   });
   if (!status.ok()) return status;
   return changed;
-}
-
-absl::StatusOr<v1::PlanResult> Controller::Plan(const v1::PlanRequest& request,
-                                                const std::function<void(const v1::PlanningProgress&)>& progress,
-                                                const std::function<bool()>& cancel) {
-  return planning_->Plan(
-      request,
-      [&](const planner::PlanProgress& now) {
-        if (progress) progress(ProgressOf(now));
-      },
-      cancel);
 }
 
 absl::StatusOr<v1::Estimate> Controller::Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +32,10 @@
 #include "server/fleet/attempt_facts.h"
 #include "server/fleet/fleet.h"
 #include "server/fleet/lease_book.h"
+#include "server/fleet/known_plans.h"
 #include "server/fleet/offers.h"
+#include "server/fleet/plan_cache.h"
+#include "server/fleet/planning.h"
 #include "server/fleet/plans_under_way.h"
 #include "server/fleet/reconcile.h"
 #include "server/jobs/notifier.h"
@@ -46,7 +50,11 @@ struct ControllerOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);  // sent to agents
   absl::Duration replan_grace = absl::Seconds(30);       // how long a job waits for lost slots before it is planned for fewer
   absl::Duration forget_workers = absl::Hours(168);      // how long a lost worker stays listed
+  // As Simulators takes them: what makes one estimate at a time, and how many of them there are.
   std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
+  int64_t simulators = 1;
+  std::string planned_by = PlannedBy();  // plan_cache.h
+  bool reuse_plans = true;               // false: every job is planned, whatever was planned before
   std::function<int64_t()> now_us;         // microseconds UTC
   std::function<absl::Duration()> steady;  // monotonic
   Metrics* metrics = nullptr;              // not owned; may be null
@@ -114,7 +122,7 @@ class Controller : public Fleet {
   void Disconnected(uint64_t session);  // `link` is not used afterwards
 
   std::vector<v1::Worker> Workers() const override;
-  absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) override;
+  absl::StatusOr<v1::Worker> Drain(const v1::DrainWorkerRequest& request) override;
   void JobChanged(const std::string& job) override;
   bool DescribeWait(v1::Job* job) const override;
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
@@ -141,17 +149,27 @@ class Controller : public Fleet {
   std::vector<std::string> LongLost() const;  // workers without leases, by name
   v1::Worker WithLeases(v1::Worker worker, const std::vector<Lease>& leases) const;
 
-  // controller_leases.cc: grants, expiry, stops.
+  // controller_leases.cc: grants, expiry.
   void ExpireLeases();
-  void StopCancelled();
   void GrantLease(const scheduler::Grant& grant);
   absl::StatusOr<std::optional<v1::StartAttempt>> StoreLease(const scheduler::Grant& grant, v1::Job* job);
   void LoseLease(const Lease& lease, const std::string& reason);
 
+  // controller_stops.cc: trainers that are to stop, for good or to be moved.
+  void MoveJobsOfDraining();
+  void MoveJob(const Lease& lease, double grace_seconds);
+  void SendStops();
+
   // controller_planning.cc
   void StorePlans();
   absl::Status StorePlan(const PlansUnderWay::Ended& plan);
-  bool PlanJob(const ToPlan& next);
+  absl::Status TakePlan(store::Transaction& transaction, const v1::Cluster& cluster,
+                        const absl::StatusOr<v1::PlanResult>& result, v1::Job* job, absl::Status* passing) const;
+  void Remember(const std::string& job, const v1::Cluster& cluster, const absl::Status& passing);
+  void PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Waits* waits);
+  void RefuseCluster(const ToPlan& next, const absl::Status& why);
+  bool TakeKnown(const ToPlan& next, const v1::Cluster& cluster, KnownPlans* known);
+  bool PlanJob(const ToPlan& next, const v1::Cluster& cluster);
 
   const ControllerOptions options_;
   store::Store* const store_;
@@ -168,6 +186,8 @@ class Controller : public Fleet {
 
   // Only for the deciding thread.
   PlanningMemory memory_;
+  std::map<std::string, uint64_t> turns_;  // of the planner, by project: the latest
+  uint64_t turn_ = 0;
   absl::Duration decided_ = -absl::InfiniteDuration();
   int64_t decide_at_us_ = std::numeric_limits<int64_t>::max();  // when the next back-off of a job with slots ends
   std::vector<scheduler::WorkerView> decided_workers_;

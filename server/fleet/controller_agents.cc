@@ -248,19 +248,4 @@ std::vector<v1::Worker> Controller::Workers() const {
   return workers;
 }
 
-absl::StatusOr<v1::Worker> Controller::Drain(const std::string& name, bool undo) {
-  MutexLock facts_lock(facts_mutex_);
-  auto facts = agents_.StoredFacts(name);
-  if (!facts)
-    return FieldError("name", name, "is no worker that the server knows: `lego workers` lists them", absl::StatusCode::kNotFound);
-  facts->set_state(undo ? v1::READY : v1::DRAINING);
-  const absl::Status kept = store_->Write([&](store::Transaction& transaction) { return transaction.PutWorker(*facts); });
-  if (!kept.ok()) return kept;
-  agents_.SetDraining(name, !undo);
-  const v1::Worker worker = WithLeases(agents_.FindWorker(name).value_or(*facts), book_.All());
-  notifier_->WorkersChanged();
-  bell_.Ring();
-  return worker;
-}
-
 }  // namespace legoai::server

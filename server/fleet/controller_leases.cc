@@ -1,4 +1,4 @@
-// Leases: given to queued jobs, ended when nobody renews them or their job is cancelled.
+// Leases: given to queued jobs, ended when nobody renews them.
 #include <chrono>
 #include <utility>
 
@@ -67,20 +67,6 @@ void Controller::ExpireLeases() {
     const std::string reason = absl::StrCat("nothing was heard of ", lease.worker, " for ", DurationText(options_.lease_ttl));
     LogWarning(absl::StrCat("the lease has expired: ", reason), About(lease));
     LoseLease(lease, reason);
-  }
-}
-
-void Controller::StopCancelled() {
-  for (const Lease& lease : book_.All()) {
-    const ActiveJob* const job = jobs_.Find(lease.job);
-    if (job == nullptr || job->state != v1::CANCELLING || job->epoch != lease.epoch) continue;
-    const auto place = agents_.PlaceOf(lease.worker);
-    if (!place || place->session == 0 || lease.stop_session == place->session) continue;
-    v1::ToAgent stop;
-    stop.mutable_stop()->mutable_lease()->set_job(lease.job);
-    stop.mutable_stop()->mutable_lease()->set_epoch(lease.epoch);
-    stop.mutable_stop()->set_reason(job->reason);
-    if (agents_.Send(place->session, stop)) book_.ToldToStop(lease.job, lease.epoch, place->session);
   }
 }
 

@@ -74,7 +74,7 @@ TEST_F(FleetTest, WhatIsInUseOfAMachineIsToldAsItWasHeardLastAndNotKept) {
   use.clear_gpus();
   *heartbeat.mutable_use() = use;
   controller_->Heartbeat(agent_.session, heartbeat);
-  const auto drained = controller_->Drain("workers/a", /*undo=*/false);
+  const auto drained = Drain("workers/a");
   ASSERT_TRUE(drained.ok()) << drained.status();
   EXPECT_EQ(drained->use().processor_share(), 0.5);
   for (const v1::Worker& worker : MustRead(*store_, [](auto& read) { return read.ListWorkers(); }))
@@ -341,21 +341,21 @@ TEST_F(FleetTest, JobsWaitWithTheirReasonAndPlace) {
 
 TEST_F(FleetTest, ADrainingWorkerGetsNothingNewAndStaysSoAfterAReconnection) {
   Connect(&agent_);
-  ASSERT_TRUE(controller_->Drain("workers/a", false).ok());
+  ASSERT_TRUE(Drain("workers/a").ok());
   const std::string job = Submit(2);
   Await(job, [](const v1::Job& now) { return !now.reason().empty(); });
   EXPECT_EQ(Get(job).state(), SUBMITTED);
   controller_->Disconnected(agent_.session);
   Connect(&agent_);
   EXPECT_EQ(controller_->Workers()[0].state(), DRAINING);
-  ASSERT_TRUE(controller_->Drain("workers/a", true).ok());
+  ASSERT_TRUE(Drain("workers/a", /*undo=*/true).ok());
   EXPECT_EQ(agent_.link.NextStart().lease().job(), job);
-  EXPECT_EQ(controller_->Drain("workers/x", false).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Drain("workers/x").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(FleetTest, AServerThatIsStartedAnewKnowsItsWorkersByNameAndThatTheyDrain) {
   Connect(&agent_);
-  ASSERT_TRUE(controller_->Drain("workers/a", false).ok());
+  ASSERT_TRUE(Drain("workers/a").ok());
   StopController();
   StartController();
   ASSERT_EQ(controller_->Workers().size(), 1);
@@ -423,7 +423,7 @@ TEST_F(FleetTest, AWorkerThatIsLostForLongIsForgotten) {
   skew_seconds_ = 8 * kDay;
   for (int i = 0; i < 12000 && names() != "bc"; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(names(), "bc") << "one is connected, one is lost for two days";
-  EXPECT_EQ(controller_->Drain("workers/a", false).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Drain("workers/a").status().code(), absl::StatusCode::kNotFound);
   StopController();
   StartController();
   EXPECT_EQ(names(), "bc") << "the store has forgotten it, too";

@@ -20,8 +20,8 @@ class Fleet {
 
   // By name, with current state, connection and use.
   virtual std::vector<v1::Worker> Workers() const = 0;
-  // Durable when it returns. Errors: NotFound.
-  virtual absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) = 0;
+  // Durable when it returns; jobs are moved afterwards. Errors: NotFound; those of StopGrace (server/jobs/stop.h).
+  virtual absl::StatusOr<v1::Worker> Drain(const v1::DrainWorkerRequest& request) = 0;
 
   // A job was durably submitted, cancelled or retried: wakes the controller. Returns at once.
   virtual void JobChanged(const std::string& job) = 0;

@@ -53,10 +53,12 @@ std::vector<v1::LeaseId> LeaseBook::Renew(const google::protobuf::RepeatedPtrFie
   return others;
 }
 
-void LeaseBook::ToldToStop(const std::string& job, int64_t epoch, uint64_t session) {
+void LeaseBook::ToldToStop(const std::string& job, int64_t epoch, uint64_t session, bool save) {
   const MutexLock lock(mutex_);
   const auto found = leases_.find(job);
-  if (found != leases_.end() && found->second.epoch == epoch) found->second.stop_session = session;
+  if (found == leases_.end() || found->second.epoch != epoch) return;
+  found->second.stop_session = session;
+  found->second.stop_saves = save;
 }
 
 void LeaseBook::ExtendAll(absl::Duration pause) {

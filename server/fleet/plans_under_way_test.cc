@@ -13,8 +13,8 @@ v1::Cluster Slots(int64_t slots) {
 
 TEST(PlansUnderWay, KeepSlotsUntilTheyAreStored) {
   PlansUnderWay plans;
-  plans.Add("a", Slots(4), "workers/w");
-  plans.Add("b", Slots(2), "");
+  plans.Add("a", Slots(4), "k", "workers/w");
+  plans.Add("b", Slots(2), "l", "");
   EXPECT_EQ(plans.KeptSlots(), (std::map<std::string, int64_t>{{"workers/w", 4}}));
   EXPECT_TRUE(plans.WithResults().empty());
   ASSERT_TRUE(plans.SetResult("a", absl::InternalError("no")));
@@ -27,22 +27,25 @@ TEST(PlansUnderWay, KeepSlotsUntilTheyAreStored) {
 
 TEST(PlansUnderWay, OfJobsThatAreNotPlannedAnyMoreAreCancelled) {
   PlansUnderWay plans;
-  const auto a = plans.Add("a", Slots(4), "workers/w"), b = plans.Add("b", Slots(2), "");
-  EXPECT_TRUE(plans.IsBusy([](const std::string& job) { return job == "b"; }));
+  const auto a = plans.Add("a", Slots(4), "k", "workers/w"), b = plans.Add("b", Slots(2), "l", "");
+  const auto running = plans.CancelOthers([](const std::string& job) { return job == "b"; });
+  ASSERT_EQ(running.size(), 1u);
+  EXPECT_EQ(running[0].job + running[0].key, "bl");
+  EXPECT_FALSE(running[0].has_result);
   EXPECT_TRUE(*a);
   EXPECT_FALSE(*b);
   EXPECT_TRUE(plans.KeptSlots().empty());
   plans.SetResult("b", v1::PlanResult());
-  EXPECT_FALSE(plans.IsBusy([](const std::string&) { return true; }));
+  EXPECT_TRUE(plans.CancelOthers([](const std::string&) { return true; }).at(0).has_result);
 }
 
 TEST(PlansUnderWay, TakeNoResultAtTheEnd) {
   PlansUnderWay plans;
-  const auto a = plans.Add("a", Slots(4), "");
+  const auto a = plans.Add("a", Slots(4), "k", "");
   plans.End();
   EXPECT_TRUE(*a);
   EXPECT_FALSE(plans.SetResult("a", v1::PlanResult()));
-  EXPECT_TRUE(*plans.Add("b", Slots(1), ""));
+  EXPECT_TRUE(*plans.Add("b", Slots(1), "l", ""));
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ class Reconciler {
     std::erase_if(memory_.too_large_since, is_over);
     std::erase_if(memory_.refusals, is_over);
     std::erase_if(memory_.planned, is_over);
+    std::erase_if(memory_.plan_keys, is_over);
   }
 
   void PlanOthers() {

@@ -31,6 +31,13 @@ struct PlanningMemory {
     std::string kind;
     int64_t moves = 0;
   };
+  // What a waiting job would ask the planner (plan_cache.h), and of which version of it and which cluster that is the key.
+  struct PlanKey {
+    int64_t version = 0;
+    std::string cluster;  // digest
+    std::string key;
+  };
+  std::map<std::string, PlanKey> plan_keys;
   std::map<std::string, absl::Duration> too_large_since;  // since when a waiting job's gang is larger than any worker
   std::map<std::string, Refusal> refusals;
   std::map<std::string, Planned> planned;  // of jobs with a recipe

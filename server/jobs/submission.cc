@@ -118,8 +118,9 @@ absl::Status CheckEnvelope(const v1::CreateJobRequest& request) {
   return CheckKnown(request, "");
 }
 
-// The same bytes for the same message: it has no maps, and fields that are set in the order of their numbers.
-std::string Deterministic(const google::protobuf::Message& message) {
+}  // namespace
+
+std::string DeterministicBytes(const google::protobuf::Message& message) {
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
@@ -129,8 +130,6 @@ std::string Deterministic(const google::protobuf::Message& message) {
   }
   return bytes;
 }
-
-}  // namespace
 
 absl::StatusOr<v1::JobSpec> CheckSubmission(const v1::CreateJobRequest& request) {
   RETURN_IF_ERROR(CheckEnvelope(request));
@@ -160,7 +159,7 @@ absl::Status CheckRequestId(std::string_view field, std::string_view request_id)
 }
 
 std::string SubmissionDigest(const v1::CreateJobRequest& request) {
-  return checkpoint::Sha256("create " + Deterministic(request.spec()));
+  return checkpoint::Sha256("create " + DeterministicBytes(request.spec()));
 }
 
 std::string SubmissionDigest(const v1::RetryJobRequest& request) {

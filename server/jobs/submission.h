@@ -1,6 +1,8 @@
 // Checks a submission before it becomes a job. gRPC-free. Thread-safety: pure functions.
 #pragma once
 
+#include <google/protobuf/message.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,6 +24,9 @@ absl::StatusOr<v1::JobSpec> CheckSubmission(const v1::CreateJobRequest& request)
 
 // Empty, or 8 to 64 letters, digits, and "-_.:".
 absl::Status CheckRequestId(std::string_view field, std::string_view request_id);
+
+// The same bytes for the same message of one build.
+std::string DeterministicBytes(const google::protobuf::Message& message);
 
 // Detects a reused request_id with different content: SHA-256 of what was sent, as hex.
 std::string SubmissionDigest(const v1::CreateJobRequest& request);

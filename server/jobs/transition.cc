@@ -12,16 +12,16 @@ namespace legoai::server {
 namespace {
 
 // What may follow a state. A job that is asked to end while nothing runs is cancelled at once; one with a lease is cancelling
-// first. A lost attempt is restarting before it is leased or planned again.
+// first. A lost attempt is restarting before it is leased or planned again; one that stopped as asked, to be moved, is queued.
 const std::map<v1::JobState, std::vector<v1::JobState>>& Followers() {
   using namespace v1;  // the states' names
   static const auto* const followers = new std::map<JobState, std::vector<JobState>>{
       {SUBMITTED, {PLANNING, FAILED, CANCELLED}},
       {PLANNING, {SUBMITTED, QUEUED, RESTARTING, FAILED, CANCELLED}},
       {QUEUED, {LEASED, PLANNING, FAILED, CANCELLED}},
-      {LEASED, {STARTING, RUNNING, RESTARTING, CANCELLING, SUCCEEDED, FAILED}},
-      {STARTING, {RUNNING, RESTARTING, CANCELLING, SUCCEEDED, FAILED}},
-      {RUNNING, {RESTARTING, CANCELLING, SUCCEEDED, FAILED}},
+      {LEASED, {STARTING, RUNNING, QUEUED, RESTARTING, CANCELLING, SUCCEEDED, FAILED}},
+      {STARTING, {RUNNING, QUEUED, RESTARTING, CANCELLING, SUCCEEDED, FAILED}},
+      {RUNNING, {QUEUED, RESTARTING, CANCELLING, SUCCEEDED, FAILED}},
       {RESTARTING, {LEASED, PLANNING, FAILED, CANCELLED}},
       {CANCELLING, {CANCELLED, SUCCEEDED, FAILED}},
   };

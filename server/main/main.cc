@@ -264,7 +264,10 @@ absl::Status Serve() {
   Metrics metrics;
   MeasuredStore measured(store.store.get(), &metrics);
   ControllerOptions options = std::move(times);
-  options.make_estimator = [sim] { return std::make_unique<planner::LegoSimPool>(sim); };
+  options.simulators = sim.processes;
+  planner::LegoSimOptions one = sim;
+  one.processes = 1;
+  options.make_estimator = [one] { return std::make_unique<planner::LegoSimPool>(one); };
   options.now_us = NowUs;
   options.steady = Steady;
   options.metrics = &metrics;

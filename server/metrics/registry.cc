@@ -114,6 +114,8 @@ struct Metrics::Families {
   Histogram& heartbeat =
       OneHistogram(registry, "legoai_heartbeat_seconds", "Time from an agent's heartbeat until its answer is sent.", kFast);
   Histogram& planning = OneHistogram(registry, "legoai_planning_seconds", "Time of one planning.", kSlow);
+  prometheus::Counter& plans_reused =
+      OneCounter(registry, "legoai_plans_reused_total", "Plans that were given again, to an equal request.");
   prometheus::Counter& leases = OneCounter(registry, "legoai_leases_total", "Leases given to jobs.");
   prometheus::Counter& lost = OneCounter(registry, "legoai_attempts_lost_total", "Attempts that were lost.");
   prometheus::Counter& checkpoints = OneCounter(registry, "legoai_checkpoints_committed_total", "Checkpoints committed.");
@@ -184,6 +186,7 @@ void Metrics::GrpcRequest(std::string_view method, std::string_view code, std::o
 void Metrics::StoreWrite(double seconds) { families_->store_write.Observe(seconds); }
 void Metrics::Heartbeat(double seconds) { families_->heartbeat.Observe(seconds); }
 void Metrics::Planning(double seconds) { families_->planning.Observe(seconds); }
+void Metrics::PlanReused() { families_->plans_reused.Increment(); }
 void Metrics::Lease() { families_->leases.Increment(); }
 void Metrics::AttemptLost() { families_->lost.Increment(); }
 void Metrics::CheckpointCommitted() { families_->checkpoints.Increment(); }

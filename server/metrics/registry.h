@@ -42,6 +42,7 @@ class Metrics {
   void StoreWrite(double seconds);  // legoai_store_write_seconds: one transaction until it is durable
   void Heartbeat(double seconds);  // legoai_heartbeat_seconds: from an agent's heartbeat until its answer is handed to the stream
   void Planning(double seconds);   // legoai_planning_seconds: one plan
+  void PlanReused();               // legoai_plans_reused_total: plans given that an equal request had made
   void Lease();                    // legoai_leases_total: leases given
   void AttemptLost();              // legoai_attempts_lost_total
   void CheckpointCommitted();      // legoai_checkpoints_committed_total

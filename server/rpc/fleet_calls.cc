@@ -108,7 +108,7 @@ absl::StatusOr<v1::Worker> ControlPlane::GetWorker(const v1::GetWorkerRequest& r
 
 absl::StatusOr<v1::Worker> ControlPlane::DrainWorker(const v1::DrainWorkerRequest& request) {
   if (const auto name = ParseWorkerName("name", request.name()); !name.ok()) return name.status();
-  auto worker = fleet_->Drain(request.name(), request.undo());
+  auto worker = fleet_->Drain(request);
   if (absl::IsNotFound(worker.status())) return NoSuchWorker(request.name());
   return worker;
 }

@@ -10,6 +10,7 @@
 #include "proto/status.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
+#include "server/jobs/stop.h"
 #include "server/jobs/submission.h"
 #include "server/jobs/transition.h"
 #include "server/rpc/control_plane.h"
@@ -116,17 +117,12 @@ absl::StatusOr<v1::Job> ControlPlane::CreateJob(const v1::CreateJobRequest& requ
 
 absl::StatusOr<v1::Job> ControlPlane::CancelJob(const v1::CancelJobRequest& request) {
   RETURN_IF_ERROR(CheckText("reason", request.reason(), kMostReason));
-  const std::string reason = request.reason().empty() ? "was cancelled" : absl::StrCat("was cancelled: ", request.reason());
   v1::Job job;
   bool changed = false;
   const absl::Status status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
-    ASSIGN_OR_RETURN(auto found, FindJob(transaction, "name", request.name()));
-    job = std::move(found);
-    changed = !IsFinal(job.state()) && job.state() != v1::CANCELLING;
-    if (!changed) return absl::OkStatus();
-    const bool leased = HoldsLease(job.state());
-    if (!leased) *job.mutable_outcome()->mutable_error() = ToRpcStatus(absl::CancelledError(reason));
-    return Move(transaction, &job, leased ? v1::CANCELLING : v1::CANCELLED, reason, now_us_());
+    ASSIGN_OR_RETURN(job, FindJob(transaction, "name", request.name()));
+    ASSIGN_OR_RETURN(changed, server::CancelJob(transaction, request, now_us_(), &job));
+    return absl::OkStatus();
   });
   if (!status.ok()) return status;
   if (changed) {

@@ -76,7 +76,8 @@ class Operations {
           return Text(t.GetJob(job)) + Text(t.ListJobs(query)) + Text(t.CountJobs(query)) + Text(t.JobsInStates(states)) +
                  Text(t.FindSubmission("projects/p0", request)) + Text(t.ListTransitions(job, after, limit)) +
                  Text(t.ListAttempts(job)) + Text(t.ListCheckpoints(job)) + Text(t.ListKeptCheckpoints(job)) +
-                 Text(t.GetPlan(job)) + Text(ListMetrics(t, job, after)) + Text(t.ListLogs(logs)) + Text(t.GetFlightRecord(job)) +
+                 Text(t.GetPlan(job)) + Text(t.GetCachedPlan(request)) +
+                 Text(ListMetrics(t, job, after)) + Text(t.ListLogs(logs)) + Text(t.GetFlightRecord(job)) +
                  Text(t.ListRankReports(job, limit)) + Text(t.ListStepTraces(job)) + Text(t.GetStepTrace(job, 1, after, 1)) +
                  Text(t.ListWorkers()) + Text(t.GetWorker(worker)) + Text(t.TelemetrySequence(worker));
         };
@@ -179,7 +180,11 @@ class Operations {
   Operation Plan() {
     v1::PlanResult plan;
     plan.set_seconds(static_cast<double>(Number(1000)));
-    return [job = Job(), plan](Transaction& t) { return Text(t.PutPlan(job, plan)); };
+    if (Number(3) > 0) return [job = Job(), plan](Transaction& t) { return Text(t.PutPlan(job, plan)); };
+    v1::CachedPlan cached;
+    cached.set_key(Request());
+    cached.set_time_us(Number(1000));
+    return [cached](Transaction& t) { return Text(t.PutCachedPlan(cached)); };
   }
   Operation Flight() {
     v1::FlightRecord head;

@@ -105,6 +105,30 @@ TEST_P(StoreContract, TheLatestPlanIsKept) {
   }
 }
 
+TEST_P(StoreContract, OfCachedPlansTheLatestAreKept) {
+  const auto put = [&](int64_t key, int64_t time) {
+    v1::CachedPlan plan;
+    plan.set_key(absl::StrCat("plan:", key));
+    plan.set_time_us(time);
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.PutCachedPlan(plan); }).ok());
+  };
+  const auto time = [&](int64_t key) {
+    const auto plan = Read([&](ReadTransaction& t) { return t.GetCachedPlan(absl::StrCat("plan:", key)); });
+    return plan ? plan->time_us() : -1;
+  };
+  EXPECT_EQ(time(1), -1);
+  for (int64_t key = 1; key <= kCachedPlans; ++key) put(key, 100);
+  put(1, 200);  // again: the latest from now on
+  EXPECT_EQ(time(1), 200);
+  EXPECT_EQ(time(2), 100);
+  put(kCachedPlans + 1, 300);
+  EXPECT_EQ(time(2), -1) << "the oldest";
+  EXPECT_EQ(time(3), 100);
+  Reopen();
+  EXPECT_EQ(time(1), 200);
+  EXPECT_EQ(time(kCachedPlans + 1), 300);
+}
+
 TEST_P(StoreContract, MetricsAreThoseOfTheTrainingAsItWentInTheEnd) {
   ASSERT_TRUE(Insert(MakeJob(1)).ok());
   const auto append = [&](int64_t attempt, int64_t step, double loss) {

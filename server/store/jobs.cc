@@ -250,4 +250,23 @@ absl::StatusOr<std::optional<v1::PlanResult>> SqliteTransaction::GetPlan(const s
       database_.Query("SELECT value FROM plans WHERE job = (SELECT id FROM jobs WHERE name = ?1)", job));
 }
 
+// Its row is not trusted, and not worth the end of the server.
+absl::StatusOr<std::optional<v1::CachedPlan>> SqliteTransaction::GetCachedPlan(const std::string& key) {
+  Statement row = database_.Query("SELECT value FROM cached_plans WHERE key = ?1", key);
+  std::optional<v1::CachedPlan> plan;
+  if (row.Next()) {
+    const std::string_view bytes = row.Text(0);
+    if (!plan.emplace().ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) plan.reset();
+  }
+  if (!row.status().ok()) return row.status();
+  return plan;
+}
+
+absl::Status SqliteTransaction::PutCachedPlan(const v1::CachedPlan& plan) {
+  RETURN_IF_ERROR(database_.Run("INSERT OR REPLACE INTO cached_plans (key, value) VALUES (?1, ?2)", plan.key(), plan));
+  return database_.Run(
+      "DELETE FROM cached_plans WHERE id <= (SELECT id FROM cached_plans WHERE id > 0 ORDER BY id DESC LIMIT 1 OFFSET ?1)",
+      kCachedPlans);
+}
+
 }  // namespace legoai::store

@@ -181,7 +181,9 @@ class Saver {
       ++report_->saved["workers"];
       return transaction_.PutWorker(worker);
     }
-    if (shape == "ti" && !cells[0].bytes.starts_with("projects/") && cells[0].bytes != "schema_version") {
+    const auto is_of = [&](std::string_view prefix) { return cells[0].bytes.starts_with(prefix); };
+    // Not of the indexes of jobs and of cached plans, which are made anew.
+    if (shape == "ti" && !is_of("projects/") && !is_of("plan:") && cells[0].bytes != "schema_version") {
       ++report_->saved["telemetry"];
       return transaction_.SetTelemetrySequence(cells[0].bytes, cells[1].number);
     }

@@ -87,7 +87,12 @@ CREATE TABLE step_traces (
   value BLOB NOT NULL, trace BLOB NOT NULL, PRIMARY KEY (job, attempt, step, rank));
 )sql";
 
-constexpr std::string_view kMigrations[] = {kVersion1, kVersion2, kVersion3};
+// Plans for whoever asks for the same again. Ids grow with every plan that is put, so that the oldest are found.
+constexpr std::string_view kVersion4 = R"sql(
+CREATE TABLE cached_plans (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, value BLOB NOT NULL);
+)sql";
+
+constexpr std::string_view kMigrations[] = {kVersion1, kVersion2, kVersion3, kVersion4};
 
 absl::Status Refused(const Database& database, const std::string& remedy) {
   return FieldError("store", database.path(), remedy, absl::StatusCode::kFailedPrecondition);

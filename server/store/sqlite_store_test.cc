@@ -62,7 +62,7 @@ class SqliteStoreTest : public testing::Test {
 
 TEST_F(SqliteStoreTest, SaysWhatItIs) {
   EXPECT_EQ(store_->Backend(), "sqlite");
-  EXPECT_EQ(store_->SchemaVersion(), 3);
+  EXPECT_EQ(store_->SchemaVersion(), 4);
 }
 
 TEST_F(SqliteStoreTest, WritesThatWaitAreCommittedTogether) {
@@ -114,6 +114,8 @@ void RunAll(Transaction& t) {
   EXPECT_TRUE(t.PutAttempt(job.name(), {}).ok());
   EXPECT_TRUE(t.PutCheckpoint(job.name(), {}).ok());
   EXPECT_TRUE(t.PutPlan(job.name(), {}).ok());
+  EXPECT_TRUE(t.PutCachedPlan({}).ok());
+  EXPECT_TRUE(t.GetCachedPlan("key").ok());
   v1::StepMetrics metrics;
   metrics.add_ranks();
   EXPECT_TRUE(t.AppendMetrics(job.name(), metrics).ok());

@@ -49,6 +49,9 @@ constexpr int64_t kRankReports = 16;
 // Of a job's traces of steps the latest are kept: at most so many, of at most so many bytes.
 constexpr int64_t kStepTraces = 256, kStepTraceBytes = int64_t{32} << 20;
 
+// So many of the plans that were made last are kept for others.
+constexpr int64_t kCachedPlans = 512;
+
 struct LogQuery {
   std::string job = {};  // resource name, here and below
   int64_t after_sequence = 0;
@@ -85,6 +88,8 @@ class ReadTransaction {
   // Those without remove_time_us. The cost does not depend on the others, except those marked by a server of schema version 1.
   virtual absl::StatusOr<std::vector<v1::Checkpoint>> ListKeptCheckpoints(const std::string& job) = 0;
   virtual absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) = 0;
+  // Nothing also where what is there cannot be read: it is made anew.
+  virtual absl::StatusOr<std::optional<v1::CachedPlan>> GetCachedPlan(const std::string& key) = 0;
   // Of every step the report of the latest attempt that did it, where no later attempt began again before it; ascending, with
   // the first of its rows of ranks without collectives. One after the other, since there may be millions.
   virtual absl::Status ForEachMetrics(const std::string& job, int64_t after_step,
@@ -115,6 +120,8 @@ class Transaction : public ReadTransaction {
   virtual absl::Status PutAttempt(const std::string& job, const v1::Attempt& attempt) = 0;  // by attempt
   virtual absl::Status PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) = 0;  // by (epoch, step)
   virtual absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) = 0;
+  // By key, which begins with "plan:"; one that takes the place of another is the latest. The oldest go, beyond kCachedPlans.
+  virtual absl::Status PutCachedPlan(const v1::CachedPlan& plan) = 0;
   // By (attempt, step); an existing report stays.
   virtual absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) = 0;
   // By (attempt, step, rank); a later one takes the place of an earlier one. The oldest go, beyond kStepTraces and

@@ -584,7 +584,10 @@ test('axe finds nothing serious', async () => {
 
 test('a cancelled job is shown as such, on its page and in the list', () => withPage(async (page) => {
   await page.goto(`${base}/${server.running}`);
-  await page.click('button:has-text("Cancel")');
+  await page.getByRole('button', { name: 'Save and cancel', exact: true }).click();
+  await page.waitForSelector('dialog[open] >> text=Save and cancel llama-bible?');
+  await page.locator('dialog[open]').getByText('Back').click();
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
   await page.waitForSelector('dialog[open] >> text=Cancel llama-bible?');
   await page.click('dialog[open] button.filled');
   await page.waitForSelector('.page-head .badge:has-text("cancelled")');

@@ -44,23 +44,26 @@ struct Agent {
   pid_t process = 0;  // 0: killed
   bool stopped = false;
   Clock::time_point revive_at;  // of one that was killed or stopped
+  bool drains = false;
+  Clock::time_point undrain_at;
 };
 
 struct Harm {
-  int servers = 0, agents = 0, stops = 0, trainers = 0, spoiled = 0, fills = 0, databases = 0;
+  int servers = 0, agents = 0, stops = 0, trainers = 0, spoiled = 0, fills = 0, drains = 0, databases = 0;
   void Add(const Harm& other) {
     servers += other.servers, agents += other.agents, stops += other.stops, trainers += other.trainers;
-    spoiled += other.spoiled, fills += other.fills, databases += other.databases;
+    spoiled += other.spoiled, fills += other.fills, drains += other.drains, databases += other.databases;
   }
   std::string Text() const {
     return absl::StrCat("killed ", servers, " servers, ", agents, " agents, ", trainers, " trainers, stopped ", stops,
-                        " agents, spoiled ", spoiled, " checkpoints, filled the disk ", fills, " times",
+                        " agents, drained ", drains, ", spoiled ", spoiled, " checkpoints, filled the disk ", fills, " times",
                         store::TestStoreIsPostgres() ? absl::StrCat(", ended the database ", databases, " times") : "");
   }
 };
 
 std::string CallsText(const Calls& calls) {
-  return absl::StrCat(calls.submitted, " submissions, ", calls.repeated, " repeated, ", calls.cancelled, " cancellations, ",
+  return absl::StrCat(calls.submitted, " submissions, ", calls.repeated, " repeated, ", calls.cancelled, " cancellations (",
+                      calls.saving, " that save), ",
                       calls.retried, " retries, ", calls.looked, " looks, ", calls.unanswered, " unanswered");
 }
 
@@ -146,7 +149,10 @@ class Chaos {
     while (Clock::now() < end && !options_.stop()) {
       const auto now = Clock::now();
       if (!service_.server_runs() && now >= server_back) service_.StartServer(kShortLeases);
-      for (Agent& agent : agents_) Revive(&agent, now);
+      for (Agent& agent : agents_) {
+        Revive(&agent, now);
+        if (agent.drains && now >= agent.undrain_at) Drain(&agent, /*undo=*/true);
+      }
       if (disk_.full() && now >= room_at_) disk_.MakeRoom();
       if (now >= next) {
         HarmSomething(&server_back, harm);
@@ -165,7 +171,11 @@ class Chaos {
     } else if (draw < 0.2) {
       harm->fills += disk_.Fill();
       room_at_ = In(Draw(0.3, 4));
-    } else if (draw < 0.5) {
+    } else if (draw < 0.3) {
+      if (!service_.server_runs() || agent.drains) return;
+      harm->drains += Drain(&agent, /*undo=*/false);
+      agent.undrain_at = In(Draw(0.3, 4));
+    } else if (draw < 0.52) {
       const std::vector<pid_t> trainers = service_.Trainers();
       const uint32_t chosen = random_();
       if (trainers.empty()) return;
@@ -198,6 +208,20 @@ class Chaos {
     ++harm->databases;
   }
 
+  // Jobs of a worker that drains are moved, most of the time. Whether the call came through is not known where no answer came;
+  // then it is taken back later all the same.
+  bool Drain(Agent* agent, bool undo) {
+    v1::DrainWorkerRequest request;
+    request.set_name("workers/" + agent->name);
+    request.set_undo(undo);
+    request.set_let_finish(!undo && Draw(0, 1) < 0.2);
+    if (Draw(0, 1) < 0.3) request.set_grace_seconds(0.5);
+    v1::Worker worker;
+    const bool done = service::Ask(service_.stub(), &v1::ControlPlane::Stub::DrainWorker, request, &worker, 1).ok();
+    agent->drains = !(undo && done);
+    return done;
+  }
+
   void Revive(Agent* agent, Clock::time_point now) {
     if (now < agent->revive_at) return;
     if (agent->stopped) kill(agent->process, SIGCONT);
@@ -225,6 +249,7 @@ class Chaos {
     for (const auto& [name, history] : view_.jobs) {
       add(CheckHistory(history));
       add(CheckCommits(history));
+      add(CheckStops(history));
       add(CheckCheckpoints(history, kKeepLatest, service_.Path("scratch"), &disk_.spoiled()));
     }
   }
@@ -234,6 +259,10 @@ class Chaos {
     disk_.MakeRoom();
     for (Agent& agent : agents_) Revive(&agent, Clock::time_point::max());
     StartServer(kCalm);
+    for (Agent& agent : agents_) {
+      if (!service::Within(kIdleSeconds, [&] { return !agent.drains || Drain(&agent, /*undo=*/true); }))
+        Break(absl::StrCat("clients are answered as the API says: ", agent.name, " cannot be taken back"));
+    }
     Client& client = clients_.front();
     const bool settled = service::Within(kSettleSeconds, [&] {
       usleep(200'000);

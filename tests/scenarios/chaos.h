@@ -1,5 +1,5 @@
-// Rounds of random kills and stops of a real service, of spoiled checkpoints and full disks (disk_harm.h), while clients submit,
-// cancel and retry; after each round the server is
+// Rounds of random kills, stops and drains of a real service, of spoiled checkpoints and full disks (disk_harm.h), while clients
+// submit, cancel, with saving and without, and retry; after each round the server is
 // killed and the rules (checker.h) are checked over the store that it left. In the end everything is started again, and every job
 // must come to its end. The seed fixes what is drawn, not the times at which processes come to it.
 #pragma once

@@ -18,6 +18,11 @@ using Rules = std::vector<std::string>;
 constexpr char kProject[] = "projects/default";
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
+// What may come of a job with slots at any time.
+bool GivesUpSlots(v1::JobState to) {
+  return to == v1::RESTARTING || to == v1::CANCELLING || to == v1::SUCCEEDED || to == v1::FAILED;
+}
+
 bool MayFollow(v1::JobState from, v1::JobState to) {
   using namespace v1;  // the states' names
   switch (from) {
@@ -27,11 +32,11 @@ bool MayFollow(v1::JobState from, v1::JobState to) {
     case PLANNING: return to == SUBMITTED || to == QUEUED || to == RESTARTING || to == FAILED || to == CANCELLED;
     case QUEUED: return to == LEASED || to == PLANNING || to == FAILED || to == CANCELLED;
     case RESTARTING: return to == LEASED || to == PLANNING || to == FAILED || to == CANCELLED;
-    // What has slots is never cancelled without being stopped first. Facts between may be lost with an agent.
-    case LEASED:
-      return to == STARTING || to == RUNNING || to == RESTARTING || to == CANCELLING || to == SUCCEEDED || to == FAILED;
-    case STARTING: return to == RUNNING || to == RESTARTING || to == CANCELLING || to == SUCCEEDED || to == FAILED;
-    case RUNNING: return to == RESTARTING || to == CANCELLING || to == SUCCEEDED || to == FAILED;
+    // What has slots is never cancelled without being stopped first. Facts between may be lost with an agent. One that is moved
+    // is queued again.
+    case LEASED: return to == STARTING || to == RUNNING || to == QUEUED || GivesUpSlots(to);
+    case STARTING: return to == RUNNING || to == QUEUED || GivesUpSlots(to);
+    case RUNNING: return to == QUEUED || GivesUpSlots(to);
     case CANCELLING: return to == CANCELLED || to == SUCCEEDED || to == FAILED;
     default: return false;
   }

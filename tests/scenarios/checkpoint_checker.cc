@@ -192,6 +192,36 @@ Rules CheckCommits(const JobHistory& history) {
   return rules;
 }
 
+Rules CheckStops(const JobHistory& history) {
+  Rules rules;
+  const std::string& name = history.job.name();
+  for (size_t i = 0; i < history.attempts.size(); ++i) {
+    const v1::Attempt& attempt = history.attempts[i];
+    if (!attempt.has_saved_step()) continue;
+    const std::string what = absl::StrCat("attempt ", attempt.attempt(), " of ", name, " saved step ", attempt.saved_step());
+    if (attempt.state() != "stopped" || attempt.last_step() != attempt.saved_step())
+      rules.push_back(absl::StrCat("what a stop saves is the last step: ", what, ", is ", attempt.state(), " and did ",
+                                   attempt.last_step()));
+    const auto saved = std::find_if(history.checkpoints.rbegin(), history.checkpoints.rend(), [&](const v1::Checkpoint& one) {
+      return one.step() == attempt.saved_step() && one.epoch() <= attempt.epoch();
+    });
+    if (saved == history.checkpoints.rend()) {
+      rules.push_back(absl::StrCat("what a stop saves is committed: ", what, ", and there is no such checkpoint"));
+    } else if (i + 1 < history.attempts.size() && saved->damage().empty() &&
+               history.attempts[i + 1].resume_step() != attempt.saved_step()) {
+      rules.push_back(absl::StrCat("no step is done twice after a stop that saved: ", what, ", and the next one goes on from ",
+                                   history.attempts[i + 1].resume_step()));
+    }
+  }
+  const int64_t lost = std::count_if(history.transitions.begin(), history.transitions.end(), [](const v1::Transition& one) {
+    return one.to() == v1::RESTARTING && one.from() != v1::PLANNING;
+  });
+  if (lost != history.job.restarts())
+    rules.push_back(
+        absl::StrCat("only what is lost is a restart: ", name, " counts ", history.job.restarts(), ", and lost ", lost));
+  return rules;
+}
+
 Rules CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch, const Spoiled* spoiled) {
   Rules rules;
   std::map<int64_t, std::vector<const v1::Checkpoint*>> epochs;

@@ -19,6 +19,11 @@ using Spoiled = std::map<std::string, int64_t>;
 // found damaged by then does not count: its step, and those before it, may be committed anew.
 std::vector<std::string> CheckCommits(const JobHistory& history);
 
+// Attempts that were stopped on request. What one says it saved is its last step, and committed; the next one begins there, so
+// that no step is lost and none is done twice, unless the checkpoint was found damaged. A job that was moved has lost nothing:
+// restarts are counted where an attempt was lost, and nowhere else.
+std::vector<std::string> CheckStops(const JobHistory& history);
+
 // What must be on the disk: of the newest epoch that has committed some the last `keep_latest` (0: all), and of each before it
 // as long as no later one has committed as many; all others that are listed, unless they were removed a moment ago. Every byte of
 // them is read, and they have the digest that was committed and no sample left out or seen twice. The last of an epoch may lie

@@ -46,6 +46,32 @@ TEST(CommitsTest, FaultsAreFound) {
   });
 }
 
+// The first attempt stopped after step 30, and saved it.
+TEST(StopsTest, FaultsAreFound) {
+  JobHistory whole = Whole();
+  whole.attempts[0].set_state("stopped");
+  whole.attempts[0].set_last_step(30);
+  whole.attempts[0].set_saved_step(30);
+  whole.transitions[6].set_to(v1::QUEUED);
+  EXPECT_EQ(CheckStops(whole), std::vector<std::string>());
+  const auto expect_broken = [&](const std::string& rule, const std::function<void(JobHistory*)>& spoil) {
+    JobHistory history = whole;
+    spoil(&history);
+    EXPECT_TRUE(Says(CheckStops(history), rule)) << rule;
+  };
+  expect_broken("what a stop saves is the last step", [](auto* h) { h->attempts[0].set_last_step(31); });
+  expect_broken("what a stop saves is the last step", [](auto* h) { h->attempts[0].set_state("failed"); });
+  expect_broken("what a stop saves is committed", [](auto* h) { h->checkpoints.erase(h->checkpoints.begin() + 2); });
+  expect_broken("what a stop saves is committed", [](auto* h) { h->checkpoints[2].set_epoch(2); });
+  expect_broken("no step is done twice", [](auto* h) { h->attempts[1].set_resume_step(20); });
+  expect_broken("only what is lost is a restart", [](auto* h) { h->job.set_restarts(1); });
+  expect_broken("only what is lost is a restart", [](auto* h) { h->transitions[6].set_to(v1::RESTARTING); });
+  JobHistory damaged = whole;
+  damaged.checkpoints[2].set_damage("torn");
+  damaged.attempts[1].set_resume_step(20);
+  EXPECT_EQ(CheckStops(damaged), std::vector<std::string>());
+}
+
 // Steps 20 and 30 of the first epoch were found damaged, one after the other, and are saved again by the attempt that could
 // begin.
 TEST(CommitsTest, StepsBackAreOverDamagedCheckpointsAlone) {

@@ -25,7 +25,7 @@ constexpr char kProject[] = "projects/default";
 }  // namespace
 
 void Calls::Add(const Calls& other) {
-  submitted += other.submitted, repeated += other.repeated, cancelled += other.cancelled;
+  submitted += other.submitted, repeated += other.repeated, cancelled += other.cancelled, saving += other.saving;
   retried += other.retried, looked += other.looked, unanswered += other.unanswered;
 }
 
@@ -46,8 +46,8 @@ void Client::Act() {
   if (draw < 20) return Submit();
   if (draw < 33) return Repeat();
   if (draw < 37) return RepeatWithOtherContent();
-  if (draw < 40) return Cancel();
-  if (draw < 47) return Retry();
+  if (draw < 42) return Cancel();
+  if (draw < 49) return Retry();
   if (draw < 70) return Get();
   Look();
 }
@@ -129,7 +129,10 @@ void Client::Cancel() {
   v1::CancelJobRequest request;
   request.set_name(Any(before, /*final_too=*/Draw(4) == 0));
   if (request.name().empty()) return;
+  request.set_save(Draw(3) > 0);
+  if (request.save() && Draw(3) == 0) request.set_grace_seconds(0.5);
   ++calls_.cancelled;
+  calls_.saving += request.save();
   v1::Job job;
   const grpc::Status status = Ask(*stub_, &Stub::CancelJob, request, &job, kAnswerSeconds);
   if (!status.ok()) return Unexpected(absl::StrCat("CancelJob of ", request.name()), status);

@@ -22,6 +22,7 @@ struct ClientOptions {
 // What a client has done. An answer that did not come counts too.
 struct Calls {
   int64_t submitted = 0, repeated = 0, cancelled = 0, retried = 0, looked = 0, unanswered = 0;
+  int64_t saving = 0;  // of the cancellations
   void Add(const Calls& other);
 };
 

@@ -125,11 +125,11 @@ TEST_F(ServiceCallsTest, HealthAndReflectionAnswer) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
-TEST_F(ServiceCallsTest, AWorkerThatDrainsEndsItsJobAndTakesTheNextWhenItMay) {
+TEST_F(ServiceCallsTest, AWorkerThatMayEndsItsJobBeforeItLeaves) {
   StartAgent("a", 2);
   const std::string job = Submit(2, 300, 20);
   AwaitCommit(job, 20);
-  const Result drained = Run({"workers", "a", "--drain", "--server", address()});
+  const Result drained = Run({"workers", "a", "--drain", "--let-finish", "--server", address()});
   EXPECT_EQ(drained.code, 0) << drained.err;
   EXPECT_THAT(drained.out, HasSubstr("draining"));
   const std::string next = Submit(2, 20, 20);

@@ -1,6 +1,7 @@
 #include "worker/agent/agent.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -77,7 +78,8 @@ Agent::Inbox Agent::WaitForInbox() {
 // Beyond a minute nothing is waited for in one piece.
 Agent::Clock::time_point Agent::NextDeadline() const {
   const Clock::time_point minute = Clock::now() + std::chrono::minutes(1);
-  const Clock::time_point soonest = std::min({minute, kill_at_, leave_by_});
+  Clock::time_point soonest = std::min({minute, kill_at_, leave_by_});
+  for (const auto& [key, lease] : leases_) soonest = std::min(soonest, lease->grace_ends());
   if (session_ == Session::kNone) return std::min(soonest, connect_at_);
   // While a message is on its way, a heartbeat that is due waits for it.
   return std::min({soonest, heard_ + patience_, writing_ ? minute : heartbeat_at_});
@@ -90,15 +92,20 @@ void Agent::Handle(v1::ToAgent message) {
   if (message.has_commit()) commits_.Answer(message.commit());
   for (const v1::LeaseId& id : message.heartbeat().revoked()) Revoke(id, "the lease is not this worker's any more");
   if (message.has_start()) Start(std::move(*message.mutable_start()));
-  if (message.has_stop()) {
-    if (Lease* lease = Find(message.stop().lease())) lease->Stop(message.stop().save(), message.stop().reason());
-  }
+  if (message.has_stop()) StopLease(message.stop());
   if (message.has_collect_flight()) {
     if (Lease* lease = Find(message.collect_flight().lease())) lease->CollectFlight(message.collect_flight().reason());
   }
   if (message.has_drain()) {
-    log_.Write("info", message.drain().undo() ? "takes new work again" : "drains: what runs goes on, and nothing new comes");
+    log_.Write("info", message.drain().undo() ? "takes new work again" : "drains: nothing new comes");
   }
+}
+
+void Agent::StopLease(const v1::StopAttempt& stop) {
+  Lease* const lease = Find(stop.lease());
+  if (lease == nullptr || lease->ended()) return;
+  const bool limited = std::isfinite(stop.grace_seconds()) && stop.grace_seconds() > 0;
+  lease->Stop(stop.save(), limited ? absl::Seconds(stop.grace_seconds()) : absl::InfiniteDuration(), stop.reason());
 }
 
 // The newest lease of a job is the only one that counts.
@@ -154,7 +161,7 @@ void Agent::HandleStop(int times) {
   if (first) {
     log_.Write("info", "is asked to end: trainers save and stop");
     for (auto& [key, lease] : leases_) {
-      if (!lease->ended()) lease->Stop(/*save=*/true, "the agent is asked to end");
+      if (!lease->ended()) lease->Stop(/*save=*/true, absl::InfiniteDuration(), "the agent is asked to end");
     }
     kill_at_ = Clock::now() + absl::ToChronoNanoseconds(options_.stop_grace);
   }

@@ -62,6 +62,7 @@ class Agent {
   Inbox WaitForInbox();
   Clock::time_point NextDeadline() const;
   void Handle(v1::ToAgent message);
+  void StopLease(const v1::StopAttempt& stop);
   void Start(v1::StartAttempt start);
   void Decline(const v1::StartAttempt& start);
   void Revoke(const v1::LeaseId& id, const std::string& reason);

@@ -36,6 +36,14 @@ class RealTrainersTest : public testing::AgentTest {
       return !metrics.empty() && metrics.back().step() >= step;
     });
   }
+  static v1::ToAgent StopOf(int64_t epoch, const std::string& job, bool save, double grace_seconds) {
+    v1::ToAgent message;
+    *message.mutable_stop()->mutable_lease() = LeaseOf(epoch, job);
+    message.mutable_stop()->set_save(save);
+    message.mutable_stop()->set_grace_seconds(grace_seconds);
+    message.mutable_stop()->set_reason("the test wants it");
+    return message;
+  }
   // Trainers go on no further than to the next checkpoint.
   void WaitForEachVerdict() { recipe().mutable_checkpoint()->set_max_pending_commits(0); }
 };
@@ -204,6 +212,74 @@ TEST_F(RealTrainersTest, ANewerEpochTakesTheJobOver) {
   EXPECT_FALSE(server_.Get().Ended(6)->has_error()) << server_.Get().Ended(6)->error().message();
   EXPECT_THAT(server_.Get().Metrics(4), IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(EpochFolder(4)));
+}
+
+// All ranks stop at one step, whatever runs it, and that step is saved.
+TEST_F(RealTrainersTest, EveryKindOfTrainingStopsWithACheckpoint) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  recipe().mutable_checkpoint()->set_interval(1'000'000);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  const v1::Recipe eager = recipe();
+  v1::Recipe graph = eager, pipeline = eager;
+  graph.mutable_compile()->set_enable(true);
+  pipeline.mutable_parallelism()->set_pipeline_parallel_degree(2);
+  pipeline.mutable_parallelism()->set_data_parallel_shard_degree(1);
+  pipeline.mutable_training()->set_local_batch_size(4);
+  int64_t epoch = 0;
+  for (const v1::Recipe& each : {eager, graph, pipeline}) {
+    recipe() = each;
+    const std::string job = absl::StrCat("01KIND", ++epoch);
+    server_.Send(Attempt(epoch, 2, job));
+    ASSERT_TRUE(AwaitStep(2, epoch));
+    server_.Send(StopOf(epoch, job, /*save=*/true, /*grace_seconds=*/60));
+    ASSERT_TRUE(AwaitEnd(epoch));
+    const v1::AttemptEnded ended = *server_.Get().Ended(epoch);
+    EXPECT_TRUE(ended.stopped()) << ended.ShortDebugString();
+    EXPECT_FALSE(ended.has_error());
+    EXPECT_EQ(server_.Get().commit_requests.back().step(), ended.last_step());
+    EXPECT_THAT(*checkpoint::ListCheckpoints(launch::CheckpointsPath(EpochFolder(epoch, job))), ElementsAre(ended.last_step()));
+  }
+}
+
+// The server does not say that the checkpoint counts, and the time is over; or a rank hangs. Nobody is to blame.
+TEST_F(RealTrainersTest, TrainersThatDoNotSaveInTimeAreStoppedWithout) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  recipe().mutable_checkpoint()->set_interval(1'000'000);
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
+  ASSERT_TRUE(AwaitStep(2));
+  server_.Send(StopOf(1, "01JOB", /*save=*/true, /*grace_seconds=*/3));
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_EQ(server_.Get().commit_requests.size(), 1u);
+  EXPECT_TRUE(server_.Get().Ended(1)->stopped());
+  EXPECT_FALSE(server_.Get().Ended(1)->has_error()) << server_.Get().Ended(1)->error().message();
+  EXPECT_THAT(server_.Get().Logs(), Contains(HasSubstr("has not saved in the time that it had")));
+
+  server_.Send(Attempt(2, 2));
+  ASSERT_TRUE(AwaitStep(2, 2));
+  kill(Trainers().at({2, 1}), SIGSTOP);
+  server_.Send(StopOf(2, "01JOB", /*save=*/true, /*grace_seconds=*/1));
+  ASSERT_TRUE(AwaitEnd(2));
+  EXPECT_TRUE(server_.Get().Ended(2)->stopped());
+  EXPECT_FALSE(server_.Get().Ended(2)->has_error()) << server_.Get().Ended(2)->error().message();
+  EXPECT_GE(server_.Get().Ended(2)->last_step(), 2);
+  EXPECT_TRUE(AwaitNoTrainers());
+}
+
+TEST_F(RealTrainersTest, ASecondStopWithoutSavingTakesOver) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  recipe().mutable_checkpoint()->set_interval(1'000'000);
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
+  ASSERT_TRUE(AwaitStep(2));
+  server_.Send(StopOf(1, "01JOB", /*save=*/true, /*grace_seconds=*/0));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
+  for (const auto& [rank, pid] : Trainers()) EXPECT_EQ(kill(pid, 0), 0) << "they wait for the verdict";
+  server_.Send(StopOf(1, "01JOB", /*save=*/false, /*grace_seconds=*/0));
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_TRUE(server_.Get().Ended(1)->stopped());
+  EXPECT_FALSE(server_.Get().Ended(1)->has_error()) << server_.Get().Ended(1)->error().message();
 }
 
 // In another layout, too: the loss goes on where it was.
@@ -488,7 +564,7 @@ TEST_F(RealTrainersTest, OtherRefusalsAndNoServerAreTriedAgain) {
   server_.Send(drain);
   Signal(SIGINT);
   EXPECT_EQ(AwaitExit(), 0);
-  EXPECT_TRUE(Logged("drains: what runs goes on"));
+  EXPECT_TRUE(Logged("drains: nothing new comes"));
   EXPECT_EQ(server_.Get().goodbyes, 1);
 }
 

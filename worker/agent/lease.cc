@@ -62,11 +62,23 @@ Lease::~Lease() {
   thread_.join();
 }
 
-void Lease::Stop(bool save, const std::string& reason) {
-  Log("info", absl::StrCat("is asked to stop", save ? " and save: " : ": ", reason));
+void Lease::Stop(bool save, absl::Duration grace, const std::string& reason) {
+  const bool limited = save && grace < absl::InfiniteDuration();
+  const std::string how = !save ? "" : limited ? absl::StrCat(" and save within ", DurationText(grace)) : " and save";
+  Log("info", absl::StrCat("is asked to stop", how, ": ", reason));
   stopping_ = true;
+  if (limited) grace_ends_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(grace);
+  if (!save) grace_ends_ = std::chrono::steady_clock::time_point::max();
   stop_.Request(save);
   services_.slots.RecheckWaiting();
+}
+
+void Lease::EndGrace(std::chrono::steady_clock::time_point now) {
+  if (now < grace_ends_) return;
+  grace_ends_ = std::chrono::steady_clock::time_point::max();
+  if (ended()) return;
+  ReportLog("warning", "has not saved in the time that it had: it stops without", std::nullopt, NowUs());
+  stop_.Request(/*save=*/false);
 }
 
 void Lease::Revoke(const std::string& reason) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/process/child_process.h"
 #include "core/process/mutex.h"
 #include "proto/legoai/v1/hardware.pb.h"
@@ -51,8 +53,12 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
 
   const v1::LeaseId& id() const { return start_.lease(); }
-  // Asks the trainers to stop at the next step.
-  void Stop(bool save, const std::string& reason);
+  // Asks the trainers to stop at the next step, `save`: after a checkpoint, for which they have `grace`. A later call without
+  // `save` takes the place of one with it. On the agent's thread, as is EndGrace().
+  void Stop(bool save, absl::Duration grace, const std::string& reason);
+  // Trainers whose grace is over by `now` are to stop without a checkpoint; those that do not are killed (launcher.h).
+  void EndGrace(std::chrono::steady_clock::time_point now);
+  std::chrono::steady_clock::time_point grace_ends() const { return grace_ends_; }  // max(): no grace is under way
   // Kills the trainers at once, because this worker has lost the lease. Nothing more about it is reported to the server.
   void Revoke(const std::string& reason);
   // Sends the flight records of the ranks, even of stopped or hung ones. Reads on another thread.
@@ -90,6 +96,7 @@ class Lease {
   const LeaseServices services_;
   std::string directory_;  // set before the thread starts; empty if invalid
   launch::StopPipe stop_;
+  std::chrono::steady_clock::time_point grace_ends_ = std::chrono::steady_clock::time_point::max();  // for the agent's thread
   std::atomic<bool> stopping_{false}, revoked_{false}, ended_{false};
   std::atomic<int64_t> ended_fact_{0};
   // Only for the lease's thread.

@@ -58,6 +58,7 @@ void Agent::CheckSession() {
     kill_at_ = Clock::time_point::max();
     for (auto& [key, lease] : leases_) lease->Revoke("the agent ends, and they did not stop in time");
   }
+  for (auto& [key, lease] : leases_) lease->EndGrace(now);
   if (session_ == Session::kNone && now >= connect_at_ && !refused_) return Connect();
   if (stream_ != nullptr && now >= heard_ + patience_) LoseStream(absl::DeadlineExceededError("the server does not answer"));
 }

@@ -74,7 +74,9 @@ export interface JobPage {
 export const listJobs = (filter: string, size: number, token: string, signal?: AbortSignal) =>
   call<JobPage>(`projects/default/jobs${query({ filter, page_size: size, page_token: token })}`, { signal });
 export const getJob = (name: string) => call<Job>(name);
-export const cancelJob = (name: string) => post<Job>(`${name}:cancel`, { reason: 'asked for on the page' });
+// `save`: its trainers save the step at which they stop.
+export const cancelJob = (name: string, save: boolean) =>
+  post<Job>(`${name}:cancel`, { reason: 'asked for on the page', save });
 export const retryJob = (name: string, requestId: string, fresh: boolean) =>
   post<Job>(`${name}:retry`, { request_id: requestId, fresh });
 // 32 hexadecimal digits. randomUUID() is there on localhost and https only.

@@ -154,6 +154,7 @@ export interface Job {
   retry_of: string;
   starts_from: Checkpoint | null;
   steps_back: number;
+  stop?: { save: boolean; reason: string } | null;  // of its trainers, under way
   chosen: RankedRecipe | null;
   world_size: number | null;
   progress: JobProgress | null;

@@ -13,6 +13,7 @@
 #include "core/recipe/recipe.h"
 #include "proto/rpc.h"
 #include "proto/status.h"
+#include "server/jobs/stop.h"
 #include "server/jobs/transition.h"
 #include "server/store/open_store.h"
 #include "server/store/testing/test_store.h"
@@ -26,14 +27,16 @@ constexpr auto kPatience = std::chrono::seconds(60);
 // `largest` ranks do not fit.
 class ClosedFormEstimator : public planner::Estimator {
  public:
-  ClosedFormEstimator(const std::atomic<bool>* hold, const std::atomic<int64_t>* largest) : hold_(hold), largest_(largest) {}
+  ClosedFormEstimator(const std::atomic<bool>* hold, const std::atomic<int64_t>* hold_steps, const std::atomic<int64_t>* largest)
+      : hold_(hold), hold_steps_(hold_steps), largest_(largest) {}
   int64_t Slots() const override { return 2; }
   absl::Status Start(const v1::SimRequest& request) override {
     started_.push_back(request);
     return absl::OkStatus();
   }
   absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration) override {
-    if (hold_->load() || started_.empty()) {
+    const bool holds = !started_.empty() && started_.front().recipe().training().steps() == hold_steps_->load();
+    if (hold_->load() || holds || started_.empty()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return std::optional<v1::SimResponse>();
     }
@@ -58,7 +61,7 @@ class ClosedFormEstimator : public planner::Estimator {
 
  private:
   const std::atomic<bool>* const hold_;
-  const std::atomic<int64_t>* const largest_;
+  const std::atomic<int64_t>*const hold_steps_, *const largest_;
   std::deque<v1::SimRequest> started_;
 };
 
@@ -141,7 +144,10 @@ void FleetTest::StartController() {
   options.lease_ttl = absl::Seconds(1000);  // of a clock that tests set forward
   options.heartbeat_interval = absl::Seconds(300);
   options.replan_grace = absl::ZeroDuration();
-  options.make_estimator = [this] { return std::make_unique<ClosedFormEstimator>(&hold_plans_, &largest_world_); };
+  options.make_estimator = [this] { return std::make_unique<ClosedFormEstimator>(&hold_plans_, &hold_steps_, &largest_world_); };
+  options.simulators = 2;
+  options.planned_by = planned_by_;
+  options.reuse_plans = reuse_plans_;
   options.now_us = [this] { return NowUs() + 1'000'000 * utc_skew_seconds_; };
   options.steady = [this] {
     return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()) + absl::Seconds(skew_seconds_.load());
@@ -191,6 +197,28 @@ void FleetTest::MoveJob(const std::string& job, v1::JobState state, const std::s
     v1::Job now = **transaction.GetJob(job);
     return Move(transaction, &now, state, reason, 1);
   });
+}
+
+v1::Job FleetTest::Cancel(const std::string& job, bool save, const std::string& reason) {
+  v1::CancelJobRequest request;
+  request.set_name(job);
+  request.set_save(save);
+  request.set_reason(reason);
+  v1::Job now;
+  Write([&](store::Transaction& transaction) -> absl::Status {
+    now = **transaction.GetJob(job);
+    return CancelJob(transaction, request, NowUs() + 1'000'000 * utc_skew_seconds_, &now).status();
+  });
+  controller_->JobChanged(job);
+  return now;
+}
+
+absl::StatusOr<v1::Worker> FleetTest::Drain(const std::string& worker, bool undo, bool let_finish) {
+  v1::DrainWorkerRequest request;
+  request.set_name(worker);
+  request.set_undo(undo);
+  request.set_let_finish(let_finish);
+  return controller_->Drain(request);
 }
 
 std::string FleetTest::Submit(const v1::Job& job) {

@@ -96,6 +96,9 @@ class FleetTest : public testing::Test {
   void Insert(const std::vector<v1::Job>& jobs);
   // As a user asks for it; the controller is not told.
   void MoveJob(const std::string& job, v1::JobState state, const std::string& reason);
+  // As the API does it, and the controller hears of it.
+  v1::Job Cancel(const std::string& job, bool save, const std::string& reason = "");
+  absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo = false, bool let_finish = false);
   std::string Submit(const v1::Job& job);  // gives its name
   std::string Submit(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1) {
     return Submit(MakeJob(slots, min_slots, max_restarts));
@@ -134,6 +137,9 @@ class FleetTest : public testing::Test {
   std::atomic<int64_t> skew_seconds_{0};
   std::atomic<int64_t> utc_skew_seconds_{0};  // of the wall clock
   std::atomic<bool> hold_plans_{false};       // plans wait while it is set
+  std::atomic<int64_t> hold_steps_{0};        // plans of trainings of so many steps wait
+  std::string planned_by_ = "the test";       // of the next controller
+  bool reuse_plans_ = false;                  // of the next controller: most tests want each plan to be made
   std::atomic<int64_t> largest_world_{64};    // more ranks than this do not fit
   int64_t submitted_ = 0;
   TestAgent agent_{"a"};  // of two slots; not connected yet

@@ -11,9 +11,9 @@ inline constexpr const char* kLegalTransitions[] = {
     " .    x    .    .    .    .    .    .    .    x    x ",  // submitted
     " x    .    x    .    .    .    x    .    .    x    x ",  // planning
     " .    x    .    x    .    .    .    .    .    x    x ",  // queued
-    " .    .    .    .    x    x    x    x    x    x    . ",  // leased
-    " .    .    .    .    .    x    x    x    x    x    . ",  // starting
-    " .    .    .    .    .    .    x    x    x    x    . ",  // running
+    " .    .    x    .    x    x    x    x    x    x    . ",  // leased
+    " .    .    x    .    .    x    x    x    x    x    . ",  // starting
+    " .    .    x    .    .    .    x    x    x    x    . ",  // running
     " .    x    .    x    .    .    .    .    .    x    x ",  // restarting
     " .    .    .    .    .    .    .    .    x    x    x ",  // cancelling
     " .    .    .    .    .    .    .    .    .    .    . ",  // succeeded

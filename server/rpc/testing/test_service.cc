@@ -36,11 +36,12 @@ void ScriptedFleet::SetWorkers(std::vector<v1::Worker> workers) {
   std::sort(workers_.begin(), workers_.end(), [](const auto& a, const auto& b) { return a.name() < b.name(); });
 }
 
-absl::StatusOr<v1::Worker> ScriptedFleet::Drain(const std::string& worker, bool undo) {
+absl::StatusOr<v1::Worker> ScriptedFleet::Drain(const v1::DrainWorkerRequest& request) {
   const MutexLock lock(mutex_);
   for (v1::Worker& known : workers_) {
-    if (known.name() != worker) continue;
-    known.set_state(undo ? v1::READY : v1::DRAINING);
+    if (known.name() != request.name()) continue;
+    known.set_state(request.undo() ? v1::READY : v1::DRAINING);
+    known.set_lets_finish(request.let_finish());
     return known;
   }
   return absl::NotFoundError("no such worker");

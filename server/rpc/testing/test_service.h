@@ -29,7 +29,7 @@ namespace legoai::server::testing {
 class ScriptedFleet : public Fleet {
  public:
   std::vector<v1::Worker> Workers() const override;
-  absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) override;
+  absl::StatusOr<v1::Worker> Drain(const v1::DrainWorkerRequest& request) override;
   void JobChanged(const std::string&) override { ++job_changes; }
   bool DescribeWait(v1::Job* job) const override { return describe_wait && describe_wait(job); }
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,

@@ -65,6 +65,12 @@ class Oracle final : public Transaction {
     return kept;
   }
   absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) override { return records_[job].plan; }
+  absl::StatusOr<std::optional<v1::CachedPlan>> GetCachedPlan(const std::string& key) override {
+    for (const v1::CachedPlan& plan : cached_plans_) {
+      if (plan.key() == key) return plan;
+    }
+    return std::nullopt;
+  }
   absl::Status ForEachMetrics(const std::string& job, int64_t after_step,
                               const std::function<void(const v1::StepMetrics&)>& take) override {
     for (const v1::StepMetrics& entry : launch::LatestOfEachStep(Values(records_[job].metrics))) {
@@ -154,6 +160,12 @@ class Oracle final : public Transaction {
   absl::Status PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) override {
     RETURN_IF_ERROR(NeedJob(job));
     records_[job].checkpoints[{checkpoint.step(), checkpoint.epoch()}] = checkpoint;
+    return absl::OkStatus();
+  }
+  absl::Status PutCachedPlan(const v1::CachedPlan& plan) override {
+    std::erase_if(cached_plans_, [&](const v1::CachedPlan& one) { return one.key() == plan.key(); });
+    cached_plans_.push_back(plan);
+    if (static_cast<int64_t>(cached_plans_.size()) > kCachedPlans) cached_plans_.erase(cached_plans_.begin());
     return absl::OkStatus();
   }
   absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) override {
@@ -284,6 +296,7 @@ class Oracle final : public Transaction {
   std::vector<v1::Job> jobs_;  // as inserted
   std::map<std::string, Records> records_;
   std::map<std::pair<std::string, std::string>, EarlierSubmission> submissions_;
+  std::vector<v1::CachedPlan> cached_plans_;  // in the order in which they were put
   std::map<std::string, v1::Worker> workers_;
   std::map<std::string, int64_t> telemetry_;
 };

@@ -196,11 +196,21 @@ function Actions({ job, name }: { job: Job; name: string }) {
 
 function StateAction({ job, name }: { job: Job; name: string }) {
   if (!isFinal(job.state)) {
-    if (job.state === 'cancelling') return null;
+    const saves = job.state === 'cancelling' && job.stop?.save === true;
+    if (job.state === 'cancelling' && !saves) return null;
+    const runs = job.state === 'leased' || job.state === 'starting' || job.state === 'running';
     return (
-      <ConfirmButton danger label="Cancel" question={`Cancel ${name}?`} confirm="Cancel the job"
-        detail="Its trainers are stopped and its slots are given back. Committed checkpoints stay."
-        action={async () => { await cancelJob(job.name); }} />
+      <>
+        {runs && (
+          <ConfirmButton label="Save and cancel" question={`Save and cancel ${name}?`} confirm="Save and cancel"
+            detail="Its trainers save the step at which they stop, which may take a minute; then its slots are given back."
+            action={async () => { await cancelJob(job.name, true); }} />
+        )}
+        <ConfirmButton danger label="Cancel" question={`Cancel ${name}?`}
+          confirm={saves ? 'End it without saving' : 'Cancel the job'}
+          detail="Its trainers are stopped and its slots are given back. Committed checkpoints stay."
+          action={async () => { await cancelJob(job.name, false); }} />
+      </>
     );
   }
   if (job.state === 'succeeded') return null;

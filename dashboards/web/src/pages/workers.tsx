@@ -113,7 +113,7 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: R
       <td class="actions">
         {worker.state === 'ready' && (
           <ConfirmButton label="Drain" question={`Drain ${name}?`} confirm="Drain"
-            detail="What runs there goes on; it gets no further jobs until this is undone."
+            detail="What runs there saves, and goes on from there on other workers; it gets no further jobs until this is undone."
             action={async () => { await drainWorker(worker.name, false); refresh.now(); }} />
         )}
         {worker.state === 'draining' && (

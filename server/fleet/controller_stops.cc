@@ -1,0 +1,89 @@
+// Trainers that are to stop: of jobs that are cancelled, and of those whose worker is being drained. What a job was asked is in
+// the store, so that a server that is started anew goes on with it; the agent is told again whenever it connects.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/process/mutex.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+#include "server/fleet/controller.h"
+#include "server/jobs/stop.h"
+
+namespace legoai::server {
+namespace {
+
+// What is left of the time to save. A clock that was set back gives no more than there was.
+absl::Duration GraceLeft(const v1::StopRequest& stop, int64_t now_us) {
+  const int64_t all = stop.deadline_time_us() - stop.request_time_us(), left = stop.deadline_time_us() - now_us;
+  return absl::Microseconds(std::clamp<int64_t>(left, 0, std::max<int64_t>(all, 0)));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Worker> Controller::Drain(const v1::DrainWorkerRequest& request) {
+  ASSIGN_OR_RETURN(const absl::Duration grace, StopGrace("grace_seconds", request.grace_seconds()));
+  const std::string& name = request.name();
+  MutexLock facts_lock(facts_mutex_);
+  auto facts = agents_.StoredFacts(name);
+  if (!facts)
+    return FieldError("name", name, "is no worker that the server knows: `lego workers` lists them", absl::StatusCode::kNotFound);
+  facts->set_state(request.undo() ? v1::READY : v1::DRAINING);
+  facts->set_lets_finish(!request.undo() && request.let_finish());
+  facts->set_drain_grace_seconds(request.undo() ? 0 : absl::ToDoubleSeconds(grace));
+  const absl::Status kept = store_->Write([&](store::Transaction& transaction) { return transaction.PutWorker(*facts); });
+  if (!kept.ok()) return kept;
+  agents_.SetDraining(*facts);
+  const v1::Worker worker = WithLeases(agents_.FindWorker(name).value_or(*facts), book_.All());
+  notifier_->WorkersChanged();
+  bell_.Ring();
+  return worker;
+}
+
+// A lease that was given while its worker began to drain is seen here, too.
+void Controller::MoveJobsOfDraining() {
+  for (const v1::Worker& worker : agents_.Draining()) {
+    for (const Lease& lease : book_.OfWorker(worker.name())) {
+      const ActiveJob* const job = jobs_.Find(lease.job);
+      if (job != nullptr && job->epoch == lease.epoch && !job->stop) MoveJob(lease, worker.drain_grace_seconds());
+    }
+  }
+}
+
+void Controller::MoveJob(const Lease& lease, double grace_seconds) {
+  const std::string why = absl::StrCat(lease.worker, " is being drained");
+  bool asked = false;
+  const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
+    asked = false;
+    ASSIGN_OR_RETURN(auto stored, transaction.GetJob(lease.job));
+    if (!stored || stored->epoch() != lease.epoch) return absl::OkStatus();
+    effects->changed_jobs.push_back(lease.job);
+    const absl::Duration grace = StopGrace("", grace_seconds).value_or(kDefaultStopGrace);
+    ASSIGN_OR_RETURN(asked, AskToMove(transaction, why, grace, options_.now_us(), &*stored));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) LogError(absl::StrCat("it is not moved yet: ", status.message()), About(lease));
+  if (asked) LogInfo(absl::StrCat("is to save and go on elsewhere: ", why), About(lease));
+}
+
+void Controller::SendStops() {
+  for (const Lease& lease : book_.All()) {
+    const ActiveJob* const job = jobs_.Find(lease.job);
+    if (job == nullptr || !job->stop || job->epoch != lease.epoch) continue;
+    const auto place = agents_.PlaceOf(lease.worker);
+    if (!place || place->session == 0) continue;
+    const absl::Duration grace = GraceLeft(*job->stop, options_.now_us());
+    const bool saves = job->stop->save() && grace > absl::ZeroDuration();
+    if (lease.stop_session == place->session && (saves || !lease.stop_saves)) continue;
+    v1::ToAgent message;
+    v1::StopAttempt& stop = *message.mutable_stop();
+    stop.mutable_lease()->set_job(lease.job);
+    stop.mutable_lease()->set_epoch(lease.epoch);
+    stop.set_save(saves);
+    stop.set_reason(job->stop->reason());
+    if (saves) stop.set_grace_seconds(absl::ToDoubleSeconds(grace));
+    if (agents_.Send(place->session, message)) book_.ToldToStop(lease.job, lease.epoch, place->session, saves);
+  }
+}
+
+}  // namespace legoai::server
