@@ -163,4 +163,20 @@ absl::StatusOr<std::optional<v1::PlanResult>> PostgresTransaction::GetPlan(const
   return FirstMessage<v1::PlanResult>(kGetPlan, Values(job));
 }
 
+// Its row is not trusted, and not worth the end of the server.
+absl::StatusOr<std::optional<v1::CachedPlan>> PostgresTransaction::GetCachedPlan(const std::string& key) {
+  ASSIGN_OR_RETURN(const PostgresRows rows, session_.Ask(kGetCachedPlan, Values(key)));
+  if (rows.size() == 0) return std::nullopt;
+  const std::string_view bytes = rows.Text(0, 0);
+  std::optional<v1::CachedPlan> plan = v1::CachedPlan();
+  if (!plan->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) plan.reset();
+  return plan;
+}
+
+absl::Status PostgresTransaction::PutCachedPlan(const v1::CachedPlan& plan) {
+  RETURN_IF_ERROR(session_.Change(kDropCachedPlan, Values(plan.key())));
+  RETURN_IF_ERROR(session_.Change(kPutCachedPlan, Values(plan.key(), plan)));
+  return session_.Change(kTrimCachedPlans, Values(kCachedPlans));
+}
+
 }  // namespace legoai::store

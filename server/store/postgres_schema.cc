@@ -65,6 +65,8 @@ CREATE TABLE checkpoints (
   PRIMARY KEY (job, step, epoch));
 CREATE INDEX kept_checkpoints ON checkpoints (job, step, epoch) WHERE removed = 0;
 CREATE TABLE plans (job BIGINT PRIMARY KEY, value BYTEA NOT NULL);
+CREATE TABLE cached_plans (
+  id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key TEXT COLLATE "C" NOT NULL UNIQUE, value BYTEA NOT NULL);
 
 CREATE TABLE metrics (
   job BIGINT NOT NULL, attempt BIGINT NOT NULL, step BIGINT NOT NULL, value BYTEA NOT NULL,

@@ -118,6 +118,15 @@ inline constexpr Sql kPutPlan = {
     " ON CONFLICT (job) DO UPDATE SET value = excluded.value"};
 inline constexpr Sql kGetPlan = {"get_plan", "SELECT value FROM plans WHERE job = (SELECT id FROM jobs WHERE name = $1)"};
 
+// Plans for whoever asks for the same again. Numbers grow with every plan that is put, so that the oldest are found.
+inline constexpr Sql kGetCachedPlan = {"get_cached_plan", "SELECT value FROM cached_plans WHERE key = $1"};
+inline constexpr Sql kDropCachedPlan = {"drop_cached_plan", "DELETE FROM cached_plans WHERE key = $1"};
+inline constexpr Sql kPutCachedPlan = {"put_cached_plan", "INSERT INTO cached_plans (key, value) VALUES ($1, $2)"};
+// $1: how many stay.
+inline constexpr Sql kTrimCachedPlans = {
+    "trim_cached_plans",
+    "DELETE FROM cached_plans WHERE id <= (SELECT id FROM cached_plans ORDER BY id DESC LIMIT 1 OFFSET $1)"};
+
 // $1 job, $2 attempt, $3 step, $4 the report for the curve, and where it has rows of ranks $5 the whole. A row if there is the
 // job.
 inline constexpr Sql kAppendMetrics = {
@@ -233,7 +242,7 @@ inline constexpr const Sql* kPlanned[] = {
     &kLead, &kLeader, &kGetJob, &kJobVersion, &kFindSubmission, &kInsertJob, &kInsertSubmission, &kUpdateJob, &kListJobs,
     &kListJobsInStates, &kCountAll, &kCountInStates, &kCountJobs, &kCountJobsInStates, &kJobsInStates, &kAppendTransition,
     &kListTransitions, &kPutAttempt, &kListAttempts, &kPutCheckpoint, &kListCheckpoints, &kListKeptCheckpoints, &kPutPlan,
-    &kGetPlan, &kAppendMetrics, &kAppendMetricsOfRanks, &kTrimRankReports, &kListRankReports, &kStretches, &kMetricsPage,
+    &kGetPlan, &kGetCachedPlan, &kDropCachedPlan, &kPutCachedPlan, &kTrimCachedPlans, &kAppendMetrics, &kAppendMetricsOfRanks, &kTrimRankReports, &kListRankReports, &kStretches, &kMetricsPage,
     &kAppendLog, &kListLogs, &kListLastLogs, &kPutStepTrace, &kTrimStepTraces, &kListStepTraces, &kGetStepTrace,
     &kPutFlightRecord, &kPutFlightDump, &kGetFlightRecord, &kGetFlightDumps, &kPutWorker, &kDeleteWorker, &kListWorkers,
     &kGetWorker, &kSetTelemetry, &kTelemetry};

@@ -48,6 +48,7 @@ class PostgresTransaction final : public Transaction {
   absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(const std::string& job) override;
   absl::StatusOr<std::vector<v1::Checkpoint>> ListKeptCheckpoints(const std::string& job) override;
   absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) override;
+  absl::StatusOr<std::optional<v1::CachedPlan>> GetCachedPlan(const std::string& key) override;
   absl::Status ForEachMetrics(const std::string& job, int64_t after_step,
                               const std::function<void(const v1::StepMetrics&)>& take) override;
   absl::StatusOr<std::vector<v1::StepMetrics>> ListRankReports(const std::string& job, int64_t limit) override;
@@ -66,6 +67,7 @@ class PostgresTransaction final : public Transaction {
   absl::Status PutAttempt(const std::string& job, const v1::Attempt& attempt) override;
   absl::Status PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) override;
   absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) override;
+  absl::Status PutCachedPlan(const v1::CachedPlan& plan) override;
   absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) override;
   absl::Status PutStepTrace(const std::string& job, const v1::StepTraceInfo& info, const v1::TraceFile& file) override;
   absl::Status AppendLog(const std::string& job, v1::LogLine line) override;
