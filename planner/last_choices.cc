@@ -18,7 +18,7 @@ constexpr LastChoice kAsyncTensorParallel = {
 constexpr LastChoice kPlannedBuckets = {
     "planned buckets (compile.fsdp_bucketing)", false,
     [](const v1::Recipe& recipe) {
-      return recipe.compile().enable() && recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_BLOCK && GathersShards(recipe);
+      return recipe.compile().enable() && recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_BLOCK && HasShards(recipe);
     },
     [](const OpenChoices& open, v1::Recipe* recipe) {
       recipe->mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);
@@ -35,9 +35,9 @@ std::vector<const LastChoice*> LastChoices(const OpenChoices& open) {
   return choices;
 }
 
-bool GathersShards(const v1::Recipe& recipe) {
+bool HasShards(const v1::Recipe& recipe) {
   const v1::Parallelism& p = recipe.parallelism();
-  return p.data_parallel_shard_degree() * p.context_parallel_degree() > 1 && p.zero_stage() == 3;
+  return p.data_parallel_shard_degree() * p.context_parallel_degree() > 1;
 }
 
 }  // namespace legoai::planner

@@ -31,7 +31,7 @@ struct Attempt {
   size_t without = 0, with = 0;
 };
 
-// Whether parameters are gathered in a step.
-bool GathersShards(const v1::Recipe& recipe);
+// Whether ranks hold shards of the parameters' state, for which gradients are reduced and parameters gathered.
+bool HasShards(const v1::Recipe& recipe);
 
 }  // namespace legoai::planner

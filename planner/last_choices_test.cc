@@ -227,7 +227,7 @@ TEST(LastChoices, AreNotTriedWhereTheyChangeNothing) {
     }
     if (IsPlanned(recipe)) {
       EXPECT_EQ(recipe.parallelism().fsdp_prefetch_depth(), 1);
-      EXPECT_EQ(recipe.parallelism().zero_stage(), 3);
+      EXPECT_TRUE(HasShards(recipe));
     }
   }
 }

@@ -41,7 +41,7 @@ constexpr double kWorthHiding = 0.01;
 // Whether each forward and backward gathers parameters, and something is left to hide.
 bool MayGatherFurther(const v1::Estimate& estimate) {
   const v1::Parallelism& p = estimate.recipe().parallelism();
-  const bool gathers = GathersShards(estimate.recipe()) && p.pipeline_parallel_degree() == 1 &&
+  const bool gathers = HasShards(estimate.recipe()) && p.zero_stage() == 3 && p.pipeline_parallel_degree() == 1 &&
                        p.fsdp_reshard_after_forward() != v1::RESHARD_NEVER;
   return gathers && estimate.breakdown().exposed_communication_seconds() > kWorthHiding * estimate.step_time_seconds();
 }
@@ -227,7 +227,7 @@ class Run {
     for (const size_t i : RankedOrder(outcomes_, request_.objective())) {
       if (outcomes_.bucketed.size() == kBucketed) break;
       Survivor planned = space_.survivors[i];
-      if (!GathersShards(planned.recipe)) continue;
+      if (!HasShards(planned.recipe)) continue;
       v1::CompileSection* const compile = planned.recipe.mutable_compile();
       compile->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);
       compile->set_fsdp_reorder(open_.reorders);

@@ -3,7 +3,8 @@
 // Those of FSDP work on its collectives (shard_collectives.h) of a Trace in which each parameter has collectives of its own
 // (fsdp_bucketing "none" and "manual"), and follow Zhang et al. 2024, SimpleFSDP, section 3.2. None moves anything out of the
 // forward or the backward of a microbatch. All bytes that travel are the same, and all sums are of the same elements in the same
-// order of ranks, so that results are equal bit by bit.
+// order of ranks, so that results are equal bit by bit. An all-reduce over three replicas or more adds ranks in an order that
+// depends on an element's place, so that joining several may round otherwise.
 //
 // Errors: Internal where the Trace's collectives are not of the form that shard_collectives.h describes.
 #pragma once
@@ -22,7 +23,8 @@ namespace legoai::graph {
 absl::StatusOr<Trace> GatherAtUse(Trace trace);
 
 // "bucket_collectives": the gathers of a bucket become one, at the place of the first, and its reductions one, at the place of
-// the last: what is sent is copied into one buffer, and copied out of it, or read in it, as before.
+// the last: what is sent is copied into one buffer, and copied out of it, or read in it, as before. Sums over replicas that
+// follow become one, too.
 absl::StatusOr<Trace> BucketCollectives(Trace trace, const std::vector<parallel::FsdpBucket>& buckets);
 
 // "reorder_collectives": in forward a gather begins before the wait for the one before it, so that it runs beside the copies out
