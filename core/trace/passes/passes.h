@@ -35,8 +35,9 @@ absl::StatusOr<Trace> ReorderCollectives(Trace trace);
 // "async_tensor_parallel": products of tensor and sequence parallelism are cut by the ranks whose tokens they are of, and overlap
 // with the exchange of these tokens (Wang et al. 2022, "Overlap communication with dependent computation via decomposition").
 // - An all-gather whose first reader is a product becomes hops round a ring (lego::rotate_into, on comm::kRotate); the product of
-//   this rank's tokens runs beside the first hop, that of the tokens that come with it beside the second, and so on. Later
-//   readers (other products, weight gradients) find all tokens there.
+//   this rank's tokens runs beside the first hop, that of the tokens that come with it beside the second, and so on. Other
+//   products of the same tokens take part, block by block, if all that they read is there by then: the keys and values beside
+//   the queries, both products of a gated feed-forward. Later readers (weight gradients) find all tokens there.
 // - A product whose result is reduce-scattered begins with the tokens of the rank before, sends its rows on while it computes the
 //   next ones, and adds its own to those that come. What stands between product and reduction, as the gradient of the weight,
 //   runs beside the last hop. A sum of several products is cut in its last one.
