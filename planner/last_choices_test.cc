@@ -99,10 +99,12 @@ v1::PlanRequest OnCpus() {
   return request;
 }
 
-// Of two ranks of tensor parallel, so that all three may be made.
+// Of two ranks of tensor parallel and shards over four, so that all three may be made.
 v1::PlanRequest OfTensorParallel() {
   v1::PlanRequest request = OnCpus();
   request.add_constraints("parallelism.tensor_parallel_degree=2");
+  request.add_constraints("parallelism.pipeline_parallel_degree=1");
+  request.add_constraints("parallelism.data_parallel_replicate_degree=1");
   return request;
 }
 
@@ -116,9 +118,9 @@ TEST(LastChoices, WhatGainsIsRankedAndSaysWhatItBought) {
   EXPECT_THAT(result.ranked(0).recipe_toml(), HasSubstr("fsdp_buckets"));
   EXPECT_DOUBLE_EQ(result.ranked(0).step_time_seconds(), 6);
   EXPECT_THAT(result.explanation(),
-              HasSubstr("\n- Tried last: graph mode (compile.enable) saves 3.000 s of 12.00 s a step and takes as much memory; "
-                        "asynchronous tensor parallel (parallelism.enable_async_tensor_parallel) saves 1.000 s of 9.000 s a "
-                        "step and takes as much memory; planned buckets (compile.fsdp_bucketing) saves 2.000 s of 8.000 s a "
+              HasSubstr("\n- Tried last: graph mode (compile.enable): saves 3.000 s of 12.00 s a step and takes as much memory; "
+                        "asynchronous tensor parallel (parallelism.enable_async_tensor_parallel): saves 1.000 s of 9.000 s a "
+                        "step and takes as much memory; planned buckets (compile.fsdp_bucketing): saves 2.000 s of 8.000 s a "
                         "step and takes 56.0 MiB more memory. A program spares the host 3.00 us an operator ("));
   EXPECT_THAT(Summarize(best), HasSubstr("asynchronous"));
   EXPECT_THAT(Summarize(best), HasSubstr("graph mode, collectives in buckets of modules"));
@@ -137,24 +139,26 @@ TEST(LastChoices, WhatGainsLessThanPredictionsAreSureOfIsNotRanked) {
   ASSERT_OK_AND_ASSIGN(const auto result, Plan(OfTensorParallel(), estimator));
   for (const auto& ranked : result.ranked()) {
     EXPECT_FALSE(IsProgram(ranked.recipe()));
-    EXPECT_DOUBLE_EQ(ranked.step_time_seconds(), 12);
+    if (!ranked.estimated()) {
+      EXPECT_DOUBLE_EQ(ranked.step_time_seconds(), 12);
+    }
   }
   EXPECT_THAT(result.explanation(),
-              HasSubstr("graph mode (compile.enable) saves 50.0 ms of 12.00 s a step and takes as much memory, and is left out; "
-                        "asynchronous tensor parallel (parallelism.enable_async_tensor_parallel) costs 1.000 s of 11.95 s a step "
-                        "and takes as much memory, and is left out; planned buckets (compile.fsdp_bucketing) changes no time, "
+              HasSubstr("graph mode (compile.enable): saves 50.0 ms of 12.00 s a step and takes as much memory, and is left out; "
+                        "asynchronous tensor parallel (parallelism.enable_async_tensor_parallel): costs 1.000 s of 11.95 s a step "
+                        "and takes as much memory, and is left out; planned buckets (compile.fsdp_bucketing): changes no time, "
                         "takes 8.00 MiB less memory and is left out."));
   EXPECT_EQ(estimator.Count([](const auto& recipe) { return IsAsync(recipe) && IsPlanned(recipe); }), 0) << "from what is slower";
 }
 
 TEST(LastChoices, AFailureAndWhatDoesNotFitAreSaid) {
-  GainsEstimator estimator({.async_fails = true, .buckets_mib = 2000});
+  GainsEstimator estimator({.buckets_mib = 2000, .async_fails = true});
   EXPECT_GT(2000, Gains().capacity_mib);
   ASSERT_OK_AND_ASSIGN(const auto result, Plan(OfTensorParallel(), estimator));
   EXPECT_DOUBLE_EQ(result.ranked(0).step_time_seconds(), 9);
   EXPECT_EQ(result.failed(), 4);
-  EXPECT_THAT(result.explanation(), HasSubstr("(parallelism.enable_async_tensor_parallel) was not simulated to its end"));
-  EXPECT_THAT(result.explanation(), HasSubstr("planned buckets (compile.fsdp_bucketing) does not fit: it takes 1.95 GiB more"));
+  EXPECT_THAT(result.explanation(), HasSubstr("(parallelism.enable_async_tensor_parallel): was not simulated to its end"));
+  EXPECT_THAT(result.explanation(), HasSubstr("planned buckets (compile.fsdp_bucketing): does not fit: it takes 1.95 GiB more"));
 }
 
 TEST(LastChoices, ConstraintsAndBasesThatNameAKeyWin) {
