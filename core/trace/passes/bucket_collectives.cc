@@ -285,10 +285,13 @@ class Bucketing {
     const Instruction collective =
         rewriter_.Again(rewriter_.At(first.collective), {{.argument = 0, .to = {Argument::Kind::kValue, sums}}});
     for (const uint32_t i : first.issue) rewriter_.Insert(place, i == first.collective ? collective : rewriter_.At(i));
+    uint32_t wait = first.wait;  // the earliest of all
     for (const Reduction* member : members) {
+      wait = std::min(wait, member->replicas->wait);
       for (const uint32_t i : member->replicas->issue) rewriter_.Remove(i);
       if (member != members.front()) rewriter_.Remove(member->replicas->wait);
     }
+    if (wait != first.wait) rewriter_.Move(first.wait, wait);
   }
 
   // Earlier sums of the members are one tensor if the same ones were joined before; else each is summed as it was.

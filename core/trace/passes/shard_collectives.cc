@@ -142,8 +142,8 @@ class Finder {
     reduction.finish = {reduction.wait, freed};
     const uint32_t end = found_.spans[reduction.span].second;
     for (uint32_t user : users_[reduction.sum]) {
-      if (user > at && IsReplicaSum(user)) {
-        RETURN_IF_ERROR(AddReplicas(user, /*follows_tail=*/false, &reduction));
+      if (user > at && IsReplicaSum(user)) {  // in another span: of what later microbatches add
+        if (span_of_[user] == reduction.span) RETURN_IF_ERROR(AddReplicas(user, /*follows_tail=*/false, &reduction));
         continue;
       }
       if (user > reduction.wait && user < end) reduction.tail.push_back(user);
