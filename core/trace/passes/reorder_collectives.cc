@@ -19,8 +19,21 @@ void DelayTo(uint32_t place, const Reduction& reduction, Rewriter* rewriter) {
   for (const std::vector<uint32_t>* part : {&reduction.finish, &reduction.tail}) {
     std::copy_if(part->begin(), part->end(), std::back_inserter(moved), [&](uint32_t i) { return i < place; });
   }
+  if (reduction.replicas && reduction.replicas->follows_tail) {
+    const std::vector<uint32_t>& issue = reduction.replicas->issue;
+    std::copy_if(issue.begin(), issue.end(), std::back_inserter(moved), [&](uint32_t i) { return i < place; });
+  }
   std::sort(moved.begin(), moved.end());
   MoveAll(moved, place, rewriter);
+}
+
+// The end of a span, or where the compute stream begins to wait for sums over replicas in it.
+uint32_t EndOfReductions(const ShardCollectives& found, uint32_t span) {
+  uint32_t end = found.spans[span].second;
+  for (const Reduction& reduction : found.reductions) {
+    if (reduction.span == span && reduction.replicas) end = std::min(end, reduction.replicas->wait);
+  }
+  return end;
 }
 
 }  // namespace
@@ -31,7 +44,7 @@ absl::StatusOr<Trace> ReorderCollectives(Trace trace) {
   for (size_t i = 1; i < found.gathers.size(); ++i) {
     const Gather &before = found.gathers[i - 1], &now = found.gathers[i];
     if (before.span != now.span) continue;
-    const bool forward = now.phase == Phase::kForward;
+    const bool forward = now.phase != Phase::kBackward;
     // The gather before may have been moved itself: what is ahead of its wait is ahead of all that follows.
     const uint32_t place = forward ? before.wait : before.finish.back() + 1;
     if (place < now.start.front()) MoveAll(now.start, place, &rewriter);
@@ -40,7 +53,7 @@ absl::StatusOr<Trace> ReorderCollectives(Trace trace) {
     const Reduction& now = found.reductions[i];
     const bool last = i + 1 == found.reductions.size() || found.reductions[i + 1].span != now.span;
     // The next one packs into memory that this one frees.
-    DelayTo(last ? found.spans[now.span].second : found.reductions[i + 1].start.front(), now, &rewriter);
+    DelayTo(last ? EndOfReductions(found, now.span) : found.reductions[i + 1].start.front(), now, &rewriter);
   }
   return rewriter.Finish();
 }
