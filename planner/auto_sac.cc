@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "core/recipe/recipe.h"
 #include "core/trace/trace_file.h"
 #include "planner/autosac/policy_text.h"
 #include "proto/errors.h"
@@ -57,6 +58,19 @@ class TemporaryFolder {
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
   const std::string path_;
 };
+
+// Keeps nothing: no block has so many products.
+constexpr char kKeepsNothing[] = "* aten::mm 1000";
+
+// What facts are read from: all is recomputed. Where all ranks of tensor parallel have all tokens, the sum of a product over them
+// is written into the product's own output, which could then not be kept, unless a policy asks for outputs to be kept.
+v1::ActivationCheckpoint RecomputesAll(const v1::Parallelism& p) {
+  if (p.tensor_parallel_degree() <= 1 || parallel::SplitsTokens(p)) return Mode(v1::AC_FULL);
+  v1::ActivationCheckpoint section = Mode(v1::AC_SELECTIVE);
+  section.set_selective_ac_option("policy");
+  section.set_selective_ac_policy(kKeepsNothing);
+  return section;
+}
 
 // By stage; each Trace is let go when its facts are known.
 absl::StatusOr<std::vector<StageModel>> ModelsOf(v1::SimRequest request, const SacOptions& options, Estimator& estimator) {
@@ -236,7 +250,7 @@ absl::StatusOr<SacResult> AutoSac(const v1::SimRequest& asked, const SacOptions&
                                    " (activation_checkpoint.mode = \"full\"): give more, or shard further"),
                       absl::StatusCode::kResourceExhausted);
   }
-  ASSIGN_OR_RETURN(result.stages, ModelsOf(With(request, Mode(v1::AC_FULL)), options, estimator));
+  ASSIGN_OR_RETURN(result.stages, ModelsOf(With(request, RecomputesAll(request.recipe().parallelism())), options, estimator));
   RETURN_IF_ERROR(Search(request, options, estimator, &result).Run());
   return result;
 }

@@ -1,5 +1,5 @@
 // What recomputing each operator of a block costs and frees: the facts that a policy of activation checkpointing is made from,
-// read from a Trace whose blocks are all recomputed (activation_checkpoint.mode = "full").
+// read from a Trace whose blocks are all recomputed (activation_checkpoint.mode = "full", or a policy that keeps nothing).
 //
 // Thread-safety: pure functions. Units: bytes, seconds.
 #pragma once

@@ -164,6 +164,11 @@ void Tell(const std::string& line) {
 absl::Status FillBuckets(InterruptGuard* guard, TrainCall* call) {
   v1::Recipe& recipe = call->request.recipe;
   if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN || !call->gpus.empty()) return absl::OkStatus();
+  if (const auto kept = BucketsAsBefore({call->spec, call->request.model, call->cluster, call->request.fresh}, recipe)) {
+    *recipe.mutable_compile() = *kept;
+    Tell(absl::StrCat("compile.fsdp_buckets as they were planned before: ", kept->fsdp_buckets_size(), " buckets"));
+    return absl::OkStatus();
+  }
   v1::SimRequest request;
   *request.mutable_model() = call->request.model;
   *request.mutable_cluster() = call->cluster;

@@ -1,8 +1,10 @@
 #include "server/cli/train_layout.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
@@ -13,6 +15,7 @@
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
 #include "planner/explain.h"
+#include "planner/legal.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"
 #include "proto/errors.h"
@@ -113,8 +116,40 @@ bool LeavesBuckets(const v1::JobSpec& spec) {
          std::find(constraints.begin(), constraints.end(), absl::StrCat(kBucketing, "=", kAuto)) != constraints.end();
 }
 
+constexpr double kGiB = 1 << 30;
+
+// In GiB, for a policy that the file or planning.constraints leave to the plan; nothing where they do not. What the plan chose
+// says it as activation_checkpoint.memory_budget_gib, even where the budget needs no policy.
+std::optional<double> AskedBudget(const LayoutRequest& request) {
+  v1::Recipe recipe = request.spec.recipe();
+  for (const std::string& text : request.spec.planning().constraints()) {
+    const std::pair<std::string, std::string> constraint = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    const bool is_of_it = absl::StartsWith(constraint.first, "activation_checkpoint.");
+    if (is_of_it && !ApplyOverride(&recipe, constraint.first, constraint.second).ok()) return std::nullopt;
+  }
+  const v1::ActivationCheckpoint& section = recipe.activation_checkpoint();
+  if (section.mode() != v1::AC_AUTO) return std::nullopt;
+  const double usable = static_cast<double>(planner::UsableBytes(request.cluster)) / kGiB;
+  return section.memory_budget_gib() > 0 ? std::min(section.memory_budget_gib(), usable) : usable;
+}
+
+bool IsPlannedFor(double budget_gib, const v1::Recipe& kept) {
+  return std::abs(kept.activation_checkpoint().memory_budget_gib() - budget_gib) <= 1e-9 * budget_gib;
+}
+
+// Why what was planned before does not count although it would do; empty where it does.
+std::string OtherBudgetText(const LayoutRequest& request, const v1::Recipe& kept) {
+  const auto budget = AskedBudget(request);
+  if (!budget || IsPlannedFor(*budget, kept)) return "";
+  const double before = kept.activation_checkpoint().memory_budget_gib();
+  return absl::StrCat("planned anew: a rank may take ", BytesText(*budget * kGiB), ", and the run's checkpointing was ",
+                      before > 0 ? absl::StrCat("planned for ", BytesText(before * kGiB)) : "not planned", "\n");
+}
+
 // What is open as `kept` has it; nothing where that does not suit the rest, or other ranks.
 std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recipe& kept) {
+  const auto budget = AskedBudget(request);
+  if (budget && !IsPlannedFor(*budget, kept)) return std::nullopt;
   v1::Recipe open = WithDefaults(request.spec.recipe());
   if (!request.spec.recipe().activation_checkpoint().has_selective_ac_option())
     open.mutable_activation_checkpoint()->set_selective_ac_policy(kept.activation_checkpoint().selective_ac_policy());
@@ -131,6 +166,7 @@ std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recip
   }
   auto recipe = Constrained(request.spec, std::move(open));
   if (!recipe) return std::nullopt;
+  if (budget) recipe->mutable_activation_checkpoint()->set_memory_budget_gib(*budget);
   const auto resolved = parallel::ResolvedRecipe::Create(*recipe, request.model, Ranks(request.cluster));
   return resolved.ok() ? recipe : std::nullopt;
 }
@@ -188,6 +224,23 @@ absl::StatusOr<v1::PlanResult> PlanHere(const v1::PlanRequest& request, Interrup
   return result;
 }
 
+// All that a step is made of, but for the buckets of its collectives.
+std::string StepText(const v1::Recipe& recipe) {
+  v1::Recipe step;
+  *step.mutable_parallelism() = recipe.parallelism();
+  *step.mutable_activation_checkpoint() = recipe.activation_checkpoint();
+  *step.mutable_optimizer() = recipe.optimizer();
+  *step.mutable_compile() = recipe.compile();
+  step.mutable_compile()->clear_fsdp_bucketing();
+  step.mutable_compile()->clear_fsdp_buckets();
+  v1::Training* const training = step.mutable_training();
+  *training = recipe.training();
+  training->clear_steps();
+  training->clear_dataset_path();
+  training->clear_validation_fraction();
+  return step.SerializeAsString();
+}
+
 std::string KeysText(const v1::Recipe& given, const v1::Recipe& chosen) {
   std::string text;
   for (const Key& key : kPlanned) {
@@ -225,6 +278,7 @@ absl::StatusOr<ChosenLayout> Judge(const LayoutRequest& request, const v1::PlanR
     *recipe.mutable_optimizer() = WithDefaults(request.spec.recipe()).optimizer();
     chosen.recipe = Constrained(request.spec, recipe).value_or(recipe);
     *chosen.recipe->mutable_compile() = recipe.compile();  // buckets that a constraint leaves to the plan are planned
+    if (const auto budget = AskedBudget(request)) chosen.recipe->mutable_activation_checkpoint()->set_memory_budget_gib(*budget);
     chosen.text = PlannedText(request, result);
     return chosen;
   }
@@ -267,7 +321,21 @@ absl::StatusOr<ChosenLayout> ChooseLayout(const LayoutRequest& request, Interrup
   }
   ASSIGN_OR_RETURN(const auto plan, MakeRequest(request, kept));
   ASSIGN_OR_RETURN(const auto result, PlanHere(plan, guard));
-  return Judge(request, result);
+  ASSIGN_OR_RETURN(auto chosen, Judge(request, result));
+  if (kept) chosen.text = OtherBudgetText(request, *kept) + chosen.text;
+  return chosen;
+}
+
+std::optional<v1::CompileSection> BucketsAsBefore(const LayoutRequest& request, const v1::Recipe& recipe) {
+  const std::optional<v1::Recipe> kept = KeptRecipe(request);
+  if (!kept || kept->compile().fsdp_bucketing() != v1::BUCKET_BY_MODULES) return std::nullopt;
+  const auto now = parallel::ResolvedRecipe::Create(recipe, request.model, Ranks(request.cluster));
+  const auto then = parallel::ResolvedRecipe::Create(*kept, request.model, Ranks(request.cluster));
+  if (!now.ok() || !then.ok() || StepText(now->recipe()) != StepText(then->recipe())) return std::nullopt;
+  v1::CompileSection buckets = recipe.compile();
+  buckets.set_fsdp_bucketing(v1::BUCKET_BY_MODULES);
+  *buckets.mutable_fsdp_buckets() = kept->compile().fsdp_buckets();
+  return buckets;
 }
 
 std::string PrecisionNote(const v1::Recipe& recipe, const v1::Cluster& cluster) {

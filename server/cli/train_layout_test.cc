@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/recipe/recipe.h"
 #include "server/cli/testing/lego_process.h"
 
 namespace legoai::cli {
@@ -20,6 +22,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::Json;
 using ::testing::Not;
+using testing::ReadAll;
 using testing::Result;
 using testing::Write;
 
@@ -140,6 +143,142 @@ TEST_F(TrainLayout, NothingFitsIsExitCodeThree) {
   EXPECT_THAT(result.err, HasSubstr("Nothing fits"));
   EXPECT_EQ(result.out, "");
   EXPECT_FALSE(std::filesystem::exists(Path("run")));
+}
+
+// On two ranks that shard, with products in float32: what is left to the plan is what is computed again, and the buckets.
+class PlannedAgain : public TrainLayout {
+ protected:
+  void SetUp() override {
+    TrainLayout::SetUp();
+    const std::string shape = "--training.local_batch_size=2 --training.seq_len=64 --training.mixed_precision_param=float32 "
+                              "--parallelism.data_parallel_shard_degree=2 --parallelism.tensor_parallel_degree=1 "
+                              "--parallelism.pipeline_parallel_degree=1";
+    for (const auto word : absl::StrSplit(shape, ' ')) layout_.push_back(std::string(word));
+    none_ = Peak("none"), full_ = Peak("full");
+  }
+  int64_t Peak(const std::string& mode) const {
+    std::vector<std::string> words = {"simulate", "--recipe", Path("job.toml"), "--cluster", "cpu:2x1", "-o", "json"};
+    words.insert(words.end(), layout_.begin(), layout_.end());
+    words.push_back("--activation_checkpoint.mode=" + mode);
+    const Result result = Run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return Json::parse(result.out)["stages"][0]["peak_allocated_bytes"];
+  }
+  // `share` of the way from all recomputed to nothing recomputed.
+  std::string Budget(double share) const {
+    const double bytes = static_cast<double>(full_) + share * static_cast<double>(none_ - full_);
+    return absl::StrCat("--activation_checkpoint.memory_budget_gib=", bytes / (1 << 30));
+  }
+  std::vector<std::string> Auto(int64_t steps, const std::vector<std::string>& more) const {
+    std::vector<std::string> words = layout_;
+    words.insert(words.end(), {"--nproc", "2", absl::StrCat("--training.steps=", steps), "--activation_checkpoint.mode=auto",
+                               "--compile.enable=true", "--compile.fsdp_bucketing=auto", "-o", "json"});
+    words.insert(words.end(), more.begin(), more.end());
+    return Train(words);
+  }
+  // The first share of the budget for which the plan has a policy, and no other checkpointing that is as fast.
+  double ShareWithPolicy() const {
+    for (const double share : {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}) {
+      const Result dry = Run(Auto(2, {Budget(share), "--dry-run"}));
+      EXPECT_EQ(dry.code, 0) << dry.err;
+      const Json recipe = Json::parse(dry.out)["recipe"];
+      if (recipe["activation_checkpoint"]["selective_ac_option"] == "policy") return share;
+    }
+    ADD_FAILURE() << "no budget makes a policy win";
+    return 0.5;
+  }
+  // Of the run's folder.
+  v1::Recipe Kept() const {
+    const auto recipe = parallel::LoadRecipe(Path("run/recipe.toml"));
+    EXPECT_TRUE(recipe.ok()) << recipe.status();
+    return recipe.value_or(v1::Recipe());
+  }
+
+  std::vector<std::string> layout_;
+  int64_t none_ = 0, full_ = 0;
+};
+
+TEST_F(PlannedAgain, PolicyAndBucketsAreThoseOfBeforeUntilTheBudgetIsAnother) {
+  ASSERT_LT(full_, none_);
+  const std::string budget = Budget(ShareWithPolicy());
+  const Result first = Run(Auto(2, {budget}));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.err, AllOf(HasSubstr("planned for cpu:2x1"), Not(HasSubstr("planned anew"))));
+  const v1::Recipe planned = Kept();
+  EXPECT_EQ(planned.activation_checkpoint().selective_ac_option(), "policy") << first.err;
+  EXPECT_NE(planned.compile().fsdp_bucketing(), v1::BUCKET_BY_PLAN);
+
+  const Result second = Run(Auto(3, {budget}));
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(Json::parse(second.out)["resumed_from"], 2);
+  EXPECT_THAT(second.err, AllOf(HasSubstr("as it was planned before: "), Not(HasSubstr("planned for")), Not(HasSubstr("anew"))));
+  EXPECT_EQ(Kept().activation_checkpoint().SerializeAsString(), planned.activation_checkpoint().SerializeAsString());
+  EXPECT_EQ(Kept().compile().SerializeAsString(), planned.compile().SerializeAsString());
+
+  // By a constraint it is the same budget.
+  std::string constraint = budget;
+  constraint.replace(0, 2, "--planning.constraints=");
+  EXPECT_THAT(Run(Auto(4, {constraint, "--dry-run"})).err, HasSubstr("as it was planned before: "));
+
+  const Result third = Run(Auto(4, {Budget(0.8)}));
+  ASSERT_EQ(third.code, 0) << third.err;
+  EXPECT_EQ(Json::parse(third.out)["resumed_from"], 3);
+  EXPECT_THAT(third.err, AllOf(HasSubstr("planned anew: a rank may take "), HasSubstr("the run's checkpointing was planned for "),
+                               HasSubstr("planned for cpu:2x1"), Not(HasSubstr("as it was planned before"))));
+  EXPECT_NE(Kept().activation_checkpoint().selective_ac_policy(), planned.activation_checkpoint().selective_ac_policy());
+  EXPECT_EQ(Run(Auto(5, {absl::StrCat("--activation_checkpoint.memory_budget_gib=", 0.5 * full_ / (1 << 30))})).code, 3);
+}
+
+// What somebody chose is no plan, though it may be what one would say.
+TEST_F(PlannedAgain, WhatWasNotPlannedIsPlannedWhereAutoIsAskedFor) {
+  std::vector<std::string> words = layout_;
+  words.insert(words.end(), {"--nproc", "2", "--training.steps=2", "--activation_checkpoint.mode=full"});
+  ASSERT_EQ(Run(Train(words)).code, 0);
+  const Result planned = Run(Auto(3, {}));
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  EXPECT_THAT(planned.err, AllOf(HasSubstr("the run's checkpointing was not planned"), HasSubstr("planned for cpu:2x1")));
+  EXPECT_EQ(Kept().activation_checkpoint().mode(), v1::AC_NONE) << "all fits";
+  EXPECT_THAT(Run(Auto(4, {"--dry-run"})).err, HasSubstr("as it was planned before: "));
+}
+
+TEST_F(PlannedAgain, APolicyOfAnotherModelIsRefusedByName) {
+  const std::string budget = Budget(ShareWithPolicy());
+  ASSERT_EQ(Run(Auto(2, {budget})).code, 0);
+  std::string config = ReadAll(Path("config.json"));
+  const std::string layers = "\"num_hidden_layers\": ";
+  ASSERT_NE(config.find(layers), std::string::npos) << config;
+  config.replace(config.find(layers) + layers.size(), 1, "1");
+  Write(Path("one.json"), config);
+  ExpectError(Auto(3, {budget, "--model", Path("one.json")}), 2, {"num_hidden_layers", "was made with"});
+  // By hand, in a recipe of a new run.
+  ExpectError({"train", Path("recipe.toml"), "--nproc", "1", "--job.dump_folder=" + Path("other"), "--model", Path("one.json"),
+               "--activation_checkpoint.mode=selective", "--activation_checkpoint.selective_ac_option=policy",
+               "--activation_checkpoint.selective_ac_policy=1-1:mlp.up_proj aten::mm all"},
+              2, {"activation_checkpoint.selective_ac_policy", "are no blocks of the model: it has 0 to 0"});
+}
+
+// A recipe that names its layout.
+TEST_F(PlannedAgain, BucketsOfARecipeAreThoseOfBeforeWhileItsStepIsTheSame) {
+  const auto train = [this](int64_t steps, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"train", Path("recipe.toml"), "--nproc", "2", absl::StrCat("--training.steps=", steps),
+                                      "--training.mixed_precision_param=float32", "--compile.enable=true",
+                                      "--compile.fsdp_bucketing=auto"};
+    words.insert(words.end(), more.begin(), more.end());
+    return Run(words);
+  };
+  const Result first = train(2, {});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("planned compile.fsdp_buckets for cpu:2x1"));
+  const v1::Recipe planned = Kept();
+  EXPECT_GT(planned.compile().fsdp_buckets_size(), 0);
+  const Result second = train(3, {});
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err,
+              AllOf(HasSubstr("compile.fsdp_buckets as they were planned before"), Not(HasSubstr("planned compile."))));
+  EXPECT_EQ(Kept().compile().SerializeAsString(), planned.compile().SerializeAsString());
+  const Result other = train(4, {"--activation_checkpoint.mode=full", "--dry-run"});
+  EXPECT_THAT(other.err, HasSubstr("planned compile.fsdp_buckets for cpu:2x1")) << "another step";
+  EXPECT_THAT(train(4, {"--fresh", "--dry-run"}).err, HasSubstr("planned compile.fsdp_buckets for cpu:2x1"));
 }
 
 // A recipe is not planned; it is not left to itself either.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
@@ -51,6 +52,7 @@ class EstimatorHere : public planner::Estimator {
 struct Layout {
   std::string name;
   int64_t shard = 1, tp = 1, pp = 1;
+  bool splits_tokens = true;
 };
 
 class PlannedPolicy : public testing::TestWithParam<Layout> {
@@ -65,6 +67,7 @@ class PlannedPolicy : public testing::TestWithParam<Layout> {
     p->set_data_parallel_shard_degree(GetParam().shard);
     p->set_tensor_parallel_degree(GetParam().tp);
     p->set_pipeline_parallel_degree(GetParam().pp);
+    p->set_sequence_parallel(GetParam().splits_tokens);
     cluster_ = sim::ParseCluster("cpu:2x1").value();
   }
 
@@ -73,18 +76,21 @@ class PlannedPolicy : public testing::TestWithParam<Layout> {
     recipe.mutable_activation_checkpoint()->set_mode(mode);
     return recipe;
   }
-  int64_t Peak(v1::ActivationCheckpointMode mode) const {
+  v1::SimRequest Request(v1::ActivationCheckpointMode mode) const {
     v1::SimRequest request;
-    *request.mutable_model() = DeepLlama();
+    *request.mutable_model() = model_;
     *request.mutable_cluster() = cluster_;
     *request.mutable_recipe() = With(mode);
     request.set_cost_mode(v1::COST_ROOFLINE);
-    return planner::PeakOf(sim::EstimateRecipe(request).value());
+    return request;
+  }
+  int64_t Peak(v1::ActivationCheckpointMode mode) const {
+    return planner::PeakOf(sim::EstimateRecipe(Request(mode)).value());
   }
   // All recipes of this layout, by checkpointing.
   absl::StatusOr<v1::PlanResult> PlanWithin(double budget_gib) const {
     v1::PlanRequest request;
-    *request.mutable_model() = DeepLlama();
+    *request.mutable_model() = model_;
     *request.mutable_cluster() = cluster_;
     request.set_global_batch(recipe_.training().global_batch_size());
     request.set_seq_len(recipe_.training().seq_len());
@@ -103,9 +109,10 @@ class PlannedPolicy : public testing::TestWithParam<Layout> {
     return planner::Plan(request, estimator);
   }
   Training TrainTwoSteps(const v1::Recipe& recipe) const {
-    return Train({.name = GetParam().name, .model = DeepLlama(), .recipe = recipe, .world_size = 2, .dropout_seed = {}}, 2);
+    return Train({.name = GetParam().name, .model = model_, .recipe = recipe, .world_size = 2, .dropout_seed = {}}, 2);
   }
 
+  v1::Model model_ = DeepLlama();
   v1::Recipe recipe_;
   v1::Cluster cluster_;
 };
@@ -114,6 +121,17 @@ class PlannedPolicy : public testing::TestWithParam<Layout> {
 std::string LayoutOf(v1::Recipe recipe) {
   recipe.clear_activation_checkpoint();
   return recipe.SerializeAsString();
+}
+
+void ExpectProductsMayBeKept(const planner::BlockFacts& facts, const std::vector<planner::Group>& groups) {
+  int64_t products = 0;
+  for (const planner::Group& group : groups) {
+    const planner::OperatorFacts& op = facts.operators[group.operators.front()];
+    if (op.name != "aten::mm") continue;
+    ++products;
+    EXPECT_FALSE(group.always_recomputed) << op.module << " of block " << facts.block;
+  }
+  EXPECT_EQ(products, 6) << "all but the last one, which is not computed again";
 }
 
 bool HasPolicy(const v1::Recipe& recipe) { return recipe.activation_checkpoint().selective_ac_option() == "policy"; }
@@ -150,6 +168,36 @@ TEST_P(PlannedPolicy, KeepsWithinItsBudgetAndTrainsToTheGradientsOfNoCheckpointi
       << result.explanation();
 }
 
+// Of the products whose parts the ranks of tensor parallel add up: a policy may keep them, whether the sum is of a part of the
+// tokens or of all.
+TEST_P(PlannedPolicy, MayKeepEveryProductThatIsComputedAgain) {
+  model_.set_head_dim(8 * model_.head_dim());  // so that the product behind attention takes the most time for each byte
+  const int64_t none = Peak(v1::AC_NONE), full = Peak(v1::AC_FULL);
+  std::optional<v1::Recipe> keeps;
+  for (int percent = 20; percent < 100 && !keeps; percent += 10) {
+    EstimatorHere estimator;
+    const planner::SacOptions options = {.budget_bytes = full + (none - full) * percent / 100,
+                                         .solver = planner::LocalSolver::kIlp, .cancel = {}};
+    ASSERT_OK_AND_ASSIGN(const auto found, planner::AutoSac(Request(v1::AC_FULL), options, estimator));
+    EXPECT_LE(planner::PeakOf(found.chosen), options.budget_bytes);
+    EXPECT_LE(found.chosen.step_time_seconds(), found.full.step_time_seconds());
+    ASSERT_FALSE(found.stages.empty());
+    for (size_t s = 0; s < found.stages.size(); ++s) {
+      for (size_t block = 0; block < found.stages[s].groups.size(); ++block)
+        ExpectProductsMayBeKept(found.stages[s].facts.blocks[block], found.stages[s].groups[block]);
+    }
+    if (found.section.selective_ac_policy().find("self_attn.o_proj aten::mm") == std::string::npos) continue;
+    keeps = recipe_;
+    *keeps->mutable_activation_checkpoint() = found.section;
+  }
+  ASSERT_TRUE(keeps) << "the product behind attention is kept for no budget";
+  const Training without = TrainTwoSteps(With(v1::AC_NONE)), with = TrainTwoSteps(*keeps);
+  EXPECT_FALSE(without.first_gradients.empty());
+  EXPECT_EQ(with.first_gradients, without.first_gradients) << keeps->activation_checkpoint().selective_ac_policy();
+  EXPECT_EQ(with.losses, without.losses);
+  EXPECT_EQ(with.parameters, without.parameters);
+}
+
 TEST_P(PlannedPolicy, IsNotNeededWhereAllFits) {
   ASSERT_OK_AND_ASSIGN(const v1::PlanResult result, PlanWithin(0));
   ASSERT_GT(result.ranked_size(), 0);
@@ -170,6 +218,7 @@ TEST_P(PlannedPolicy, BelowWhatAnyReachesNamesTheLeast) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, PlannedPolicy,
                          testing::Values(Layout{.name = "fsdp2", .shard = 2}, Layout{.name = "tp2", .tp = 2},
+                                         Layout{.name = "tp2_whole", .tp = 2, .splits_tokens = false},
                                          Layout{.name = "pp2", .pp = 2}),
                          [](const auto& info) { return info.param.name; });
 
