@@ -19,6 +19,7 @@
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"
 #include "worker/comm/step_timeline.h"
+#include "worker/graph/fused_operator.h"
 #include "worker/graph/ivalue_constant.h"
 
 namespace legoai::graph {
@@ -341,6 +342,9 @@ Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executor::~Executor() = default;
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Trace& trace, c10::Device device) {
+  KernelCounts counts;
+  std::vector<std::string> notes;  // a trainer prepared them before, and told
+  RETURN_IF_ERROR(PrepareKernels(trace, &counts, &notes));
   auto impl = std::make_unique<Impl>(trace, device);
   RETURN_IF_ERROR(impl->Prepare());
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));
