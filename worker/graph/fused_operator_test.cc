@@ -9,7 +9,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
@@ -255,6 +257,38 @@ TEST_F(FusedOperatorTest, DoesNotDependOnThreads) {
   const at::Tensor shared = RunOn(fused, 3).at("out");
   at::set_num_threads(threads);
   EXPECT_TRUE(alone.equal(shared));
+}
+
+// x sigmoid(x) beside double precision, from where it underflows to where it is x; and what is no number stays none.
+TEST_F(FusedOperatorTest, IsAsExactAsItsExponential) {
+  constexpr int64_t kCount = 40001;
+  TraceBuilder b;
+  const Tensor x = b.Input("x", {kCount}), open = b.New(v1::FLOAT32, {kCount}), out = b.New(v1::FLOAT32, {kCount});
+  b.Op("aten::silu", {x}, {open});
+  b.Op("aten::neg", {open}, {out});
+  b.Free(b.StorageOf(open));
+  Trace trace = b.trace();
+  trace.outputs["out"] = out.value;
+  const Trace fused = FuseElementwise(trace).value();
+  ASSERT_EQ(FusedCount(fused), 1);
+  auto executor = Executor::Create(fused, c10::kCPU).value();
+  at::Tensor numbers = at::empty({kCount}, at::kFloat);
+  float* const in = numbers.mutable_data_ptr<float>();
+  for (int64_t i = 0; i + 1 < kCount; ++i) in[i] = -100 + 0.005f * static_cast<float>(i);
+  in[kCount - 1] = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_TRUE(executor->Bind("x", numbers).ok());
+  ASSERT_TRUE(executor->Run().ok());
+  const at::Tensor result = executor->Output("out").value();
+  const float* const got = result.const_data_ptr<float>();
+  double worst = 0;
+  for (int64_t i = 0; i + 1 < kCount; ++i) {
+    const double exact = -in[i] / (1 + std::exp(-static_cast<double>(in[i])));
+    if (std::abs(exact) < 1e-30) continue;
+    worst = std::max(worst, std::abs(got[i] - exact) / std::abs(exact));
+  }
+  EXPECT_LE(worst, 4 * std::ldexp(1.0, -23));
+  EXPECT_TRUE(std::isnan(got[kCount - 1]));
+  EXPECT_EQ(got[0], 0) << "e^100 is no float";
 }
 
 TEST_F(FusedOperatorTest, RefusesTensorsAndKernelsThatAreNotItsOwn) {

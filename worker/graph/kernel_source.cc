@@ -32,7 +32,8 @@ static inline float Exp(float x) {
   const float bounded = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
   const float n = (bounded * 1.44269504f + 12582912.0f) - 12582912.0f;
   const float r = (bounded - n * 0.693145752f) - n * 1.42860677e-6f;
-  float p = 1.38888889e-3f;
+  float p = 1.98412698e-4f;
+  p = p * r + 1.38888889e-3f;
   p = p * r + 8.33333333e-3f;
   p = p * r + 4.16666667e-2f;
   p = p * r + 1.66666667e-1f;

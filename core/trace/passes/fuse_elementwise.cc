@@ -51,10 +51,14 @@ struct Uses {
   }
 };
 
+// Storages that are never written, by the instruction that made them: each group that reads one computes it again.
+using Recomputed = std::map<uint32_t, uint32_t>;
+
 // Turns a group into its kernel.
 class KernelMaker {
  public:
-  KernelMaker(const Trace& trace, const Uses& uses, const FusionGroup& group) : trace_(trace), uses_(uses), group_(group) {}
+  KernelMaker(const Trace& trace, const Uses& uses, const FusionGroup& group, const Recomputed& recomputed)
+      : trace_(trace), uses_(uses), group_(group), recomputed_(recomputed) {}
 
   FusedKernel kernel;
   std::vector<uint32_t> inputs, written, results;  // values
@@ -63,10 +67,11 @@ class KernelMaker {
 
   void Make() {
     kernel.sizes = group_.sizes;
-    for (const uint32_t i : group_.members) AddInputs(*FusionCandidateOf(trace_, trace_.instructions[i]));
+    const std::vector<uint32_t> computed = Computed();
+    for (const uint32_t i : computed) AddInputs(i);
     registers_ = static_cast<int32_t>(inputs.size());
     std::vector<std::pair<uint32_t, int32_t>> made;  // value, register
-    for (const uint32_t i : group_.members) AddStatement(i, &made);
+    for (const uint32_t i : computed) AddStatement(i, &made);
     AddOutputs(made);
     Simplify();
   }
@@ -80,7 +85,24 @@ class KernelMaker {
     return elements * ElementBytes(geometry.dtype);
   }
 
-  void AddInputs(const FusionCandidate& candidate) {
+  bool IsMember(uint32_t i) const { return std::binary_search(group_.members.begin(), group_.members.end(), i); }
+
+  // The members, and before them what they read that is computed again.
+  std::vector<uint32_t> Computed() const {
+    std::set<uint32_t> again;
+    for (const uint32_t i : group_.members) {
+      for (const uint32_t value : FusionCandidateOf(trace_, trace_.instructions[i])->reads) {
+        const auto maker = recomputed_.find(trace_.values[value].storage);
+        if (maker != recomputed_.end() && !IsMember(maker->second)) again.insert(maker->second);
+      }
+    }
+    std::vector<uint32_t> computed(again.begin(), again.end());
+    computed.insert(computed.end(), group_.members.begin(), group_.members.end());
+    return computed;
+  }
+
+  void AddInputs(uint32_t i) {
+    const FusionCandidate candidate = *FusionCandidateOf(trace_, trace_.instructions[i]);
     for (const uint32_t value : candidate.reads) {
       bytes_before += BytesOf(value);
       const bool is_input = std::find(inputs.begin(), inputs.end(), value) != inputs.end();
@@ -125,13 +147,15 @@ class KernelMaker {
     for (const auto& [value, reg] : made) {
       const uint32_t storage = trace_.values[value].storage;
       if (current_.at(storage) != reg) continue;
-      if (uses_.IsInner(storage, group_.members)) {
+      const auto maker = recomputed_.find(storage);
+      if (maker != recomputed_.end() && !IsMember(maker->second)) continue;  // it vanishes with the group that has it
+      if (maker != recomputed_.end() || uses_.IsInner(storage, group_.members)) {
         inner.push_back(storage);
         continue;
       }
       const Geometry& geometry = GeometryOf(value);
       FusedOutput output{reg, {geometry.dtype, StridesOfResult(geometry)}, {}, {}};
-      const bool is_born = std::binary_search(group_.members.begin(), group_.members.end(), uses_.born[storage]);
+      const bool is_born = IsMember(uses_.born[storage]);
       output.own_sizes = geometry.sizes, output.own_strides = geometry.strides;
       (is_born ? kernel.results : kernel.written).push_back(std::move(output));
       (is_born ? results : written).push_back(value);
@@ -176,6 +200,7 @@ class KernelMaker {
   const Trace& trace_;
   const Uses& uses_;
   const FusionGroup& group_;
+  const Recomputed& recomputed_;
   std::set<uint32_t> known_;            // storages that members have written
   std::map<uint32_t, int32_t> current_;  // their registers
   int32_t registers_ = 0;
@@ -186,21 +211,90 @@ class Fusing {
   explicit Fusing(Trace trace) : groups_(FindFusionGroups(trace)), uses_(trace), rewriter_(std::move(trace)) {}
 
   Trace Run() {
-    for (FusionGroup& group : groups_) Fuse(&group);
+    std::vector<FusionGroup> paying;
+    for (FusionGroup& group : groups_) {
+      if (Pays(&group)) paying.push_back(std::move(group));
+    }
+    groups_ = std::move(paying);
+    const Recomputed recomputed = FindRecomputed();
+    for (const FusionGroup& group : groups_) {
+      KernelMaker made(trace(), uses_, group, recomputed);
+      made.Make();
+      Replace(group, made);
+    }
     return rewriter_.Finish();
   }
 
  private:
   const Trace& trace() { return rewriter_.trace(); }
 
-  void Fuse(FusionGroup* group) {
+  // With as many of its members as memory lets it have.
+  bool Pays(FusionGroup* group) {
+    const Recomputed nothing;
     while (group->members.size() > 1) {
-      KernelMaker made(trace(), uses_, *group);
+      KernelMaker made(trace(), uses_, *group, nothing);
       made.Make();
-      if (made.bytes_after >= made.bytes_before) return;
-      if (TakesNoMore(*group, made)) return Replace(*group, made);
+      if (made.bytes_after >= made.bytes_before) return false;
+      if (TakesNoMore(*group, made)) return true;
       group->members.erase(group->members.begin());  // it waited, and held memory meanwhile
     }
+    return false;
+  }
+
+  // What a group makes of tensors that every other reader, a later group each, reads as well, and as they were: SiLU of a gate,
+  // which its gradient reads. To compute it again moves no bytes, and its memory between forward and backward is spared.
+  Recomputed FindRecomputed() {
+    Recomputed found;
+    for (const FusionGroup& group : groups_) {
+      for (const uint32_t i : group.members) {
+        const FusionCandidate candidate = *FusionCandidateOf(trace(), rewriter_.At(i));
+        const uint32_t storage = trace().values[candidate.results[0]].storage;
+        if (candidate.op->in_place || candidate.op->along_rows) continue;
+        if (uses_.stays[storage] != 0 || uses_.freed[storage] == kNever) continue;
+        const std::vector<uint32_t>& users = uses_.operators[storage];
+        bool is_read_later = false;
+        const bool may_be = std::all_of(users.begin(), users.end(), [&](uint32_t user) {
+          if (std::binary_search(group.members.begin(), group.members.end(), user)) return true;
+          is_read_later = true;
+          const auto other = std::find_if(groups_.begin(), groups_.end(), [&](const FusionGroup& of) {
+            return std::binary_search(of.members.begin(), of.members.end(), user);
+          });
+          return other != groups_.end() && MayComputeAgain(candidate, i, user, *other);
+        });
+        if (may_be && is_read_later) found[storage] = i;
+      }
+    }
+    return found;
+  }
+
+  // Whether `user` of another group reads the whole result as it was made, and the group reads all that it was made of, which
+  // nobody has written since.
+  bool MayComputeAgain(const FusionCandidate& candidate, uint32_t maker, uint32_t user, const FusionGroup& group) {
+    const FusionCandidate reader = *FusionCandidateOf(trace(), rewriter_.At(user));
+    const uint32_t made = candidate.results[0], storage = trace().values[made].storage;
+    const bool reads_it = std::all_of(reader.reads.begin(), reader.reads.end(), [&](uint32_t value) {
+      return trace().values[value].storage != storage || trace().values[value].geometry == trace().values[made].geometry;
+    });
+    if (!reads_it || reader.op->in_place || group.in_place || group.along_rows || group.sizes != candidate.sizes) return false;
+    std::set<uint32_t> read;
+    for (const uint32_t i : group.members) {
+      const FusionCandidate member = *FusionCandidateOf(trace(), rewriter_.At(i));
+      read.insert(member.reads.begin(), member.reads.end());
+    }
+    return std::all_of(candidate.reads.begin(), candidate.reads.end(), [&](uint32_t value) {
+      return read.count(value) > 0 &&
+             !IsWrittenBetween(trace().values[value].storage, maker, std::max(group.members.back(), group.place));
+    });
+  }
+  bool IsWrittenBetween(uint32_t storage, uint32_t first, uint32_t last) {
+    const auto& users = uses_.operators[storage];
+    return std::any_of(users.begin(), users.end(), [&](uint32_t user) {
+      if (user <= first || user > last) return false;
+      const Operands operands = OperandsOf(trace(), rewriter_.At(user));
+      const auto is_it = [&](uint32_t value) { return trace().values[value].storage == storage; };
+      return std::any_of(operands.writes.begin(), operands.writes.end(), is_it) ||
+             std::any_of(operands.results.begin(), operands.results.end(), is_it);
+    });
   }
 
   // Whether memory never rises higher between the first member and the last than without the group.
@@ -259,7 +353,7 @@ class Fusing {
     Instruction fused = rewriter_.Make(like, kFusedOperator, /*writes=*/2, arguments, {}, comm::kCompute);
     fused.result_count = 1;
     rewriter_.trace().results.push_back({Argument::Kind::kList, AddList(made.results)});
-    rewriter_.Insert(group.place, fused);
+    if (!made.written.empty() || !made.results.empty()) rewriter_.Insert(group.place, fused);
     for (const uint32_t i : group.members) rewriter_.Remove(i);
     for (const uint32_t storage : made.inner) {
       rewriter_.Remove(uses_.freed[storage]);

@@ -12,6 +12,7 @@
 #include "core/trace/live_bytes.h"
 #include "core/trace/passes/pass_check.h"
 #include "core/trace/passes/passes.h"
+#include "core/trace/passes/pipeline.h"
 #include "core/trace/testing/trace_builder.h"
 
 namespace legoai::graph {
@@ -116,6 +117,36 @@ TEST(FuseElementwise, BringsAMemberForward) {
   b.Done(of_open);
   const Trace fused = Fused(b.Ending({{"product", product}, {"gate", of_gate}, {"up", of_up}}));
   EXPECT_THAT(Operators(fused), ElementsAre("fused aten::mul.Tensor aten::mul.Tensor aten::silu_backward", "test::product"));
+}
+
+// SiLU of the gate is computed again where its gradient reads the gate anyway: it is never written.
+Trace SwiGluBothWays(bool writes_gate) {
+  Step b;
+  const Tensor gate = b.Input("gate", kShape), up = b.Input("up", kShape);
+  const Tensor open = b.Silu(gate), out = b.Mul(open, up);
+  const Tensor grad = b.Make("test::product", {out});
+  if (writes_gate) b.Op("test::overwrite", {gate}, {}, 1);
+  b.phase = Phase::kBackward;
+  const Tensor of_open = b.Mul(grad, up), of_up = b.Mul(grad, open);
+  b.Done(open);
+  const Tensor product = b.Make("test::product", {of_up});
+  const Tensor of_gate = b.Make("aten::silu_backward", {of_open, gate});
+  b.Done(of_open);
+  return b.Ending({{"out", out}, {"grad", grad}, {"product", product}, {"of_gate", of_gate}, {"of_up", of_up}});
+}
+
+TEST(FuseElementwise, ComputesAgainWhatCostsNoTraffic) {
+  const Trace trace = SwiGluBothWays(false), fused = Fused(trace);
+  EXPECT_THAT(Operators(fused), ElementsAre("fused aten::silu aten::mul.Tensor", "test::product",
+                                            "fused aten::silu aten::mul.Tensor aten::mul.Tensor aten::silu_backward",
+                                            "test::product"));
+  EXPECT_EQ(StatisticsOf(trace).storage_bytes - StatisticsOf(fused).storage_bytes, 2 * 48 * 4) << "SiLU and its gradient";
+}
+
+TEST(FuseElementwise, KeepsWhatWouldComeOutOtherwise) {
+  EXPECT_THAT(Operators(Fused(SwiGluBothWays(true))).front(), "fused aten::silu aten::mul.Tensor");
+  const Trace fused = Fused(SwiGluBothWays(true));
+  EXPECT_THAT(*FusedKernelText(fused, fused.instructions.front()), HasSubstr("make r2"));
 }
 
 // What a member reads is written in between.
