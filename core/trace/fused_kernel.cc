@@ -103,6 +103,7 @@ class Parser {
     if (op == nullptr) return false;
     size_t at = 2;
     for (; at < words.size() && words[at] != ">"; ++at) {
+      if (words[at].empty()) return false;
       FusedOperand& operand = statement.operands.emplace_back();
       if (words[at][0] == 'r' ? !Register(words[at], &operand.reg) : !absl::SimpleAtod(words[at], &operand.number)) return false;
     }

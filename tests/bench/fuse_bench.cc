@@ -53,6 +53,7 @@ class Rank {
  public:
   Rank(const Case& test_case, int64_t rank) : case_(test_case), rank_(rank) {
     comm::InstallCpuMemoryCounter();
+    resolved_.reserve(kModes);  // they stay where they are
     for (const Mode mode : {kEager, kGraph, kFused}) {
       resolved_.push_back(Must(parallel::ResolvedRecipe::Create(RecipeOf(case_.recipe, mode), case_.model, case_.world_size)));
       steps_[mode] = Must(train::TrainStep::Build(resolved_[mode], at::kCPU, /*materialize=*/true));
@@ -118,7 +119,7 @@ class Rank {
 std::vector<Case> Cases() {
   const auto make = [](const std::string& name, const v1::Model& model, int64_t batch, int64_t seq, v1::DType dtype,
                        int64_t ranks) {
-    Case made{name, model, parallel::DefaultRecipe(), ranks};
+    Case made{.name = name, .model = model, .recipe = parallel::DefaultRecipe(), .world_size = ranks};
     made.recipe.mutable_training()->set_seq_len(seq);
     made.recipe.mutable_training()->set_local_batch_size(batch);
     made.recipe.mutable_training()->set_mixed_precision_param(dtype);

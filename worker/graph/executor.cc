@@ -10,7 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/trace/effects.h"
 #include "core/trace/module_slices.h"
@@ -135,7 +134,7 @@ struct Executor::Impl {
     for (const Operator& op : trace.operators) {
       ASSIGN_OR_RETURN(auto handle, FindOperator(op.name));
       operators.push_back(handle);
-      uses_runtime |= absl::StartsWith(op.name, "lego::");
+      uses_runtime |= FindEffect(op.name) != nullptr;
     }
     for (const auto& [_, value] : trace.outputs) is_output[trace.values[value].storage] = true;
     return Guarded([this] {

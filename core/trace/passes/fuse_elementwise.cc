@@ -91,7 +91,8 @@ class KernelMaker {
   std::vector<uint32_t> Computed() const {
     std::set<uint32_t> again;
     for (const uint32_t i : group_.members) {
-      for (const uint32_t value : FusionCandidateOf(trace_, trace_.instructions[i])->reads) {
+      const FusionCandidate candidate = *FusionCandidateOf(trace_, trace_.instructions[i]);
+      for (const uint32_t value : candidate.reads) {
         const auto maker = recomputed_.find(trace_.values[value].storage);
         if (maker != recomputed_.end() && !IsMember(maker->second)) again.insert(maker->second);
       }
@@ -155,7 +156,7 @@ class KernelMaker {
       }
       const Geometry& geometry = GeometryOf(value);
       FusedOutput output{reg, {geometry.dtype, StridesOfResult(geometry)}, {}, {}};
-      const bool is_born = IsMember(uses_.born[storage]);
+      const bool is_born = trace_.storages[storage].kind == StorageKind::kInner && IsMember(uses_.born[storage]);
       output.own_sizes = geometry.sizes, output.own_strides = geometry.strides;
       (is_born ? kernel.results : kernel.written).push_back(std::move(output));
       (is_born ? results : written).push_back(value);
