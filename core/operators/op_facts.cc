@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/trace/fused_kernel.h"
 
 namespace legoai::sim {
 namespace {
@@ -135,11 +136,25 @@ v1::DType ArithmeticDType(const InstructionView& op) {
   return found == v1::DTYPE_UNSPECIFIED ? v1::FLOAT32 : found;
 }
 
+// Of each statement as of the operator that it was, for each element of the loop.
+double FusedFlops(const InstructionView& op) {
+  const std::string* const text = graph::FusedKernelText(op.trace(), op.instruction());
+  const auto kernel = graph::ParseFusedKernel(text == nullptr ? "" : *text);
+  if (!kernel.ok()) return 0;  // the executor refuses it by name
+  double of_element = 0;
+  for (const graph::FusedStatement& statement : kernel->statements) {
+    const OperatorRow* const row = FindOperator(statement.op);
+    if (row != nullptr) of_element += row->flops_per_element;
+  }
+  return of_element * static_cast<double>(kernel->Elements());
+}
+
 double FlopsOf(const InstructionView& op, const OperatorRow& row, int64_t largest, int64_t counted = 0) {
   switch (row.flops) {
     case FlopRule::kMatmul: return MatmulFlops(op);
     case FlopRule::kAttention: return AttentionFlops(op, 0, 4, counted);
     case FlopRule::kAttentionBackward: return AttentionFlops(op, 1, 10, counted);
+    case FlopRule::kFused: return FusedFlops(op);
     case FlopRule::kPerElement: return row.flops_per_element * static_cast<double>(largest);
   }
   return 0;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/trace/effects.h"
+#include "core/trace/fused_kernel.h"
 #include "core/trace/views.h"
 
 namespace legoai::sim {
@@ -114,6 +115,7 @@ void AddComputeBound(std::vector<OperatorRow>& rows) {
 }
 
 void AddRest(std::vector<OperatorRow>& rows) {
+  AddAll(rows, {.flops = FlopRule::kFused}, {graph::kFusedOperator});
   AddAll(rows, {.op_class = kOptimizer, .flops_per_element = 16},
          {"aten::_fused_adamw_", "aten::_fused_adam_", "aten::_fused_sgd_"});
   for (const graph::EffectRow& row : graph::EffectRows())

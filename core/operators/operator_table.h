@@ -35,7 +35,7 @@ enum class Traffic : uint8_t {
   kScatters,    // reads and writes as much of its first argument as its largest other input holds
 };
 
-enum class FlopRule : uint8_t { kPerElement, kMatmul, kAttention, kAttentionBackward };
+enum class FlopRule : uint8_t { kPerElement, kMatmul, kAttention, kAttentionBackward, kFused /* its statements' */ };
 
 enum class WorkspaceRule : uint8_t {
   kNone,

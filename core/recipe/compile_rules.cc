@@ -100,4 +100,9 @@ Broken AsyncTensorParallelHasAProgram(const Candidate& c) {
   return {};
 }
 
+Broken FusingHasAProgram(const Candidate& c) {
+  if (!c.recipe.compile().fuse() || c.recipe.compile().enable()) return {};
+  return Refuse("compile.fuse", "true", "needs compile.enable = true: a pass over the captured step joins operators");
+}
+
 }  // namespace legoai::parallel

@@ -15,4 +15,7 @@ std::optional<Violation> FsdpBucketsNameModules(const Candidate& candidate);
 // Asynchronous tensor parallel is a pass, over the gathers and scatters of sequence parallelism.
 std::optional<Violation> AsyncTensorParallelHasAProgram(const Candidate& candidate);
 
+// Fusing is a pass.
+std::optional<Violation> FusingHasAProgram(const Candidate& candidate);
+
 }  // namespace legoai::parallel

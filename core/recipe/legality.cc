@@ -510,6 +510,7 @@ const std::vector<Rule>& Rules() {
       {"fsdp_bucketing_has_a_program", FsdpBucketingHasAProgram},
       {"fsdp_buckets_name_modules", FsdpBucketsNameModules},
       {"async_tensor_parallel_has_a_program", AsyncTensorParallelHasAProgram},
+      {"fusing_has_a_program", FusingHasAProgram},
   };
   return *rules;
 }

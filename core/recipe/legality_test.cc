@@ -55,6 +55,14 @@ TEST(FirstViolation, AsyncTensorParallelHasAProgram) {
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
 }
 
+TEST(FirstViolation, FusingHasAProgram) {
+  v1::Recipe recipe = Degrees(1, 1, 1, 1);
+  recipe.mutable_compile()->set_fuse(true);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "fusing_has_a_program: compile.fuse = true");
+  recipe.mutable_compile()->set_enable(true);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal");
+}
+
 TEST(FirstViolation, DegreesMatchWorldSize) {
   EXPECT_EQ(Verdict(Degrees(2, 2, 2, 2), SmallLlama(), 16), "legal");
   EXPECT_EQ(Verdict(Degrees(2, -1, 2, 2), SmallLlama(), 16), "legal");

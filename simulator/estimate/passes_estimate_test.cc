@@ -12,12 +12,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
+#include "proto/errors.h"
+#include "proto/read_file.h"
 #include "simulator/estimate/estimate.h"
 
 namespace legoai::sim {
@@ -128,6 +131,59 @@ TEST(PassesEstimate, ProductsHideTheExchangeOfTokens) {
               0.6 * estimates[false].breakdown().exposed_communication_seconds());
     EXPECT_LT(estimates[true].stages(0).peak_allocated_bytes(), 1.05 * estimates[false].stages(0).peak_allocated_bytes());
   }
+}
+
+v1::SimRequest FusingRequest(const std::string& cluster, bool fuse) {
+  v1::SimRequest request;
+  *request.mutable_model() = model::ResolveModel("llama3-1b").value();
+  *request.mutable_cluster() = ParseCluster(cluster).value();
+  v1::Recipe& recipe = *request.mutable_recipe();
+  recipe = parallel::DefaultRecipe();
+  recipe.mutable_training()->set_local_batch_size(1);
+  recipe.mutable_training()->set_seq_len(2048);
+  recipe.mutable_compile()->set_enable(true);
+  recipe.mutable_compile()->set_fuse(fuse);
+  request.set_cost_mode(v1::COST_ROOFLINE);
+  return request;
+}
+
+// Fused operators cost what their bytes and their arithmetic do, and what only they read has no memory.
+TEST(PassesEstimate, FusingMovesFewerBytesAndKeepsLess) {
+  const v1::Estimate plain = EstimateRecipe(FusingRequest("cpu:1x1", false)).value();
+  EstimateOptions options;
+  options.passes_path = testing::TempDir() + "/passes.json";
+  const v1::Estimate fused = EstimateRecipe(FusingRequest("cpu:1x1", true), {}, options).value();
+  std::printf("llama3-1b on a CPU: %.2f s, %.2f GiB; fused %.2f s, %.2f GiB\n", plain.step_time_seconds(),
+              static_cast<double>(plain.stages(0).peak_requested_bytes()) / (1 << 30), fused.step_time_seconds(),
+              static_cast<double>(fused.stages(0).peak_requested_bytes()) / (1 << 30));
+  EXPECT_LT(fused.step_time_seconds(), plain.step_time_seconds());
+  EXPECT_LT(fused.stages(0).peak_requested_bytes(), plain.stages(0).peak_requested_bytes());
+  EXPECT_LT(fused.operators(), plain.operators());
+  const std::string rows = ReadFile(options.passes_path).value();
+  EXPECT_NE(rows.find("\"captured\""), std::string::npos);
+  EXPECT_NE(rows.find("\"fuse\""), std::string::npos);
+}
+
+// The replayed step runs them as a trainer does.
+TEST(PassesEstimate, FusedOperatorsAreBenchmarked) {
+  setenv("LEGOAI_KERNEL_CACHE", (testing::TempDir() + "/kernels").c_str(), 1);
+  v1::SimRequest request = FusingRequest("cpu:1x1", true);
+  *request.mutable_model() =
+      model::Llama({.vocab = 64, .hidden = 32, .intermediate = 96, .layers = 2, .heads = 4, .kv_heads = 2, .positions = 64});
+  request.mutable_recipe()->mutable_training()->set_seq_len(32);
+  request.set_cost_mode(v1::COST_BENCHMARK);
+  const auto estimate = EstimateRecipe(request);
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_GT(estimate->step_time_seconds(), 0);
+  for (const auto& share : estimate->cost_models()) EXPECT_NE(share.model(), "roofline");
+}
+
+TEST(PassesEstimate, FusingIsForCpus) {
+  const auto refused = EstimateRecipe(FusingRequest("h100-sxm-80:1x1", true));
+  const auto fault = GetFieldViolation(refused.status());
+  ASSERT_TRUE(fault) << refused.status();
+  EXPECT_EQ(fault->field(), "compile.fuse");
+  EXPECT_NE(fault->remedy().find("h100-sxm-80"), std::string::npos);
 }
 
 }  // namespace

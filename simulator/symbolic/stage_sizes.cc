@@ -118,12 +118,12 @@ UnitElements Head(const v1::Model& m, bool is_apart, UnitCounter unit) {
 
 // What the operators of a block of Llama's kind save: RMS norms their input and rstd, those of queries and keys too; projections
 // their (gathered) input; attention q, k, v, its output and lse, or in the place of this capped scores' tanh and probabilities;
-// silu or gelu, the product and the down projection four tensors of the inner width.
-int64_t LlamaFamilySaved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t tp) {
+// silu or gelu, the product and the down projection four tensors of the inner width, of which fused operators compute one again.
+int64_t LlamaFamilySaved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t tp, bool fuses) {
   const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim() / tp;
   const int64_t kv = std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim(), inner = m.intermediate_size() / tp;
   const int64_t heads = m.num_attention_heads() / tp, norms = NormsOfLlamaFamily(m);
-  int64_t elements = (norms * s.local_tokens + 2 * s.input_tokens) * h + s.tokens * (2 * q + 2 * kv + 4 * inner);
+  int64_t elements = (norms * s.local_tokens + 2 * s.input_tokens) * h + s.tokens * (2 * q + 2 * kv + (fuses ? 3 : 4) * inner);
   int64_t fp32 = norms * s.local_tokens;
   if (model::MaterializesScores(m)) {
     elements += 2 * s.tokens * seq * heads;
@@ -205,7 +205,8 @@ Blocks BlocksOf(const ResolvedRecipe& resolved, int64_t stage) {
 int64_t SavedChunk(const ResolvedRecipe& resolved, const StageSizes& s, const Blocks& blocks) {
   const v1::Model& m = resolved.model();
   const int64_t kept = m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len(), resolved.mesh().tp)
-                                                    : LlamaFamilySaved(m, s, resolved.seq_len(), resolved.mesh().tp);
+                                                    : LlamaFamilySaved(m, s, resolved.seq_len(), resolved.mesh().tp,
+                                                                       resolved.recipe().compile().fuse());
   int64_t again = s.param_bytes * s.local_tokens * m.hidden_size();  // the input
   if (KeepsSecondProducts(resolved)) again += KeptOfOperators(m, s, resolved.mesh().tp);
   return blocks.least_kept * kept + blocks.least_recomputed * again;

@@ -208,6 +208,7 @@ const std::map<std::string, std::string>& NotChosen() {
       {"activation_checkpoint.memory_budget_gib", "is how much memory a policy may take"},
       {"compile.enable", "is tried on the best recipes, where programs train"},
       {"compile.fall_back_to_eager", "is what to do where a step cannot be captured"},
+      {"compile.fuse", "changes roundings, and is for CPUs"},
       {"compile.fsdp_bucketing", "is tried on the best recipes, where programs train"},
       {"compile.fsdp_reorder", "is by hand"},
       {"compile.fsdp_buckets", "are by hand, or planned with fsdp_bucketing"},

@@ -10,7 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/trace/effects.h"
 #include "core/trace/module_slices.h"
@@ -19,6 +18,7 @@
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"
 #include "worker/comm/step_timeline.h"
+#include "worker/graph/fused_operator.h"
 #include "worker/graph/ivalue_constant.h"
 
 namespace legoai::graph {
@@ -134,7 +134,7 @@ struct Executor::Impl {
     for (const Operator& op : trace.operators) {
       ASSIGN_OR_RETURN(auto handle, FindOperator(op.name));
       operators.push_back(handle);
-      uses_runtime |= absl::StartsWith(op.name, "lego::");
+      uses_runtime |= FindEffect(op.name) != nullptr;
     }
     for (const auto& [_, value] : trace.outputs) is_output[trace.values[value].storage] = true;
     return Guarded([this] {
@@ -341,6 +341,9 @@ Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executor::~Executor() = default;
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Trace& trace, c10::Device device) {
+  KernelCounts counts;
+  std::vector<std::string> notes;  // a trainer prepared them before, and told
+  RETURN_IF_ERROR(PrepareKernels(trace, &counts, &notes));
   auto impl = std::make_unique<Impl>(trace, device);
   RETURN_IF_ERROR(impl->Prepare());
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));

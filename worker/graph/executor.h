@@ -20,7 +20,8 @@ namespace legoai::graph {
 
 class Executor {
  public:
-  // `trace` is not owned and must outlive the executor. Fails naming an operator that this process does not have.
+  // `trace` is not owned and must outlive the executor. Fails naming an operator that this process does not have; errors of
+  // PrepareKernels (fused_operator.h).
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const Trace& trace, c10::Device device);
   ~Executor();
 

@@ -1,11 +1,13 @@
 #include "worker/train/step_program.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/trace/passes/pipeline.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"
+#include "worker/graph/fused_operator.h"
 #include "worker/train/agreement.h"
 #include "worker/train/capture_step.h"
 
@@ -23,7 +25,20 @@ absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel
   }));
   // A host value, or memory that nobody named, would be that of the capture for ever.
   if (!trace.warnings.empty()) return absl::UnimplementedError(trace.warnings.front());
-  return std::unique_ptr<StepProgram>(new StepProgram(std::move(trace)));
+  auto program = std::unique_ptr<StepProgram>(new StepProgram(std::move(trace)));
+  RETURN_IF_ERROR(program->PrepareKernels());
+  return program;
+}
+
+absl::Status StepProgram::PrepareKernels() {
+  graph::KernelCounts counts;
+  const absl::Status prepared = graph::PrepareKernels(trace_, &counts, &notes_);
+  if (!prepared.ok()) return Annotate(prepared, "compile.fuse");
+  if (counts.compiled == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const graph::KernelCompiler compiler, graph::FindKernelCompiler());
+  notes_.push_back(absl::StrFormat("%d fused kernels were compiled in %.1f s by %s (%s); %d were there", counts.compiled,
+                                   counts.seconds, compiler.path, compiler.version, counts.loaded));
+  return absl::OkStatus();
 }
 
 absl::Status StepProgram::Bind(TrainStep& step, c10::Device device) {

@@ -3,7 +3,7 @@
 //
 // The program is the rank's own step, captured without data (capture_step.h) and rewritten by the passes that the recipe asks for
 // (core/trace/passes/pipeline.h). It runs on the tensors of a TrainStep in place, so whatever reads or writes those (checkpoints,
-// exports, the next batch) knows nothing of it, and gives the same bits. Not thread-safe.
+// exports, the next batch) knows nothing of it, and gives the same bits, but for roundings where a pass says so. Not thread-safe.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,10 +28,13 @@ class StepProgram {
   enum class Part { kStep, kEvaluation };
 
   // Captures the part for the rank of the current runtime, on which nothing may be in flight; communicates with nobody.
-  // Errors: those of CaptureStep; Unimplemented with what would be frozen into the program.
+  // Compiles fused kernels that no rank of this machine has compiled before. Errors: those of CaptureStep and of
+  // graph::PrepareKernels; Unimplemented with what would be frozen into the program.
   static absl::StatusOr<std::unique_ptr<StepProgram>> Capture(const parallel::ResolvedRecipe& resolved, Part part);
 
   const graph::Trace& trace() const { return trace_; }
+  // What a log should say of its kernels: which compiler compiled how many, what was built again and why.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   // Makes ready to run on the state of `step`, which must outlive the program and is of the same recipe and rank. Gathers
   // parameters that stay whole, so all ranks call it at once.
@@ -43,7 +47,10 @@ class StepProgram {
  private:
   explicit StepProgram(graph::Trace trace) : trace_(std::move(trace)) {}
 
+  absl::Status PrepareKernels();
+
   const graph::Trace trace_;
+  std::vector<std::string> notes_;
   std::unique_ptr<graph::Executor> executor_;
 };
 

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/recipe/recipe.h"
 #include "proto/errors.h"
@@ -106,6 +108,47 @@ TEST(CapturePrograms, NeedACpuAndAreNoneUnlessAskedFor) {
     const auto plain = parallel::ResolvedRecipe::Create(eager, resolved.model(), 2).value();
     EXPECT_EQ(CapturePrograms(plain, at::kCPU).value().step, nullptr);
   });
+}
+
+parallel::ResolvedRecipe Fused(bool fall_back) {
+  const auto plain = Fsdp2(fall_back);
+  v1::Recipe recipe = plain.recipe();
+  recipe.mutable_compile()->set_fuse(true);
+  return parallel::ResolvedRecipe::Create(recipe, plain.model(), 2).value();
+}
+
+// Without a compiler there is an error that says so, or a step without programs.
+TEST(FusedKernels, NeedACompiler) {
+  setenv("LEGOAI_KERNEL_CACHE", (testing::TempDir() + "/no_compiler").c_str(), 1);
+  setenv("LEGOAI_CXX", "/nowhere/c++", 1);
+  for (const bool fall_back : {false, true}) {
+    const auto resolved = Fused(fall_back);
+    comm::testing::RunRanks(resolved.mesh(), [&](int64_t, comm::Runtime&) {
+      auto captured = CapturePrograms(resolved, at::kCPU);
+      EXPECT_THAT(captured.status().message(), HasSubstr("compile.fuse: LEGOAI_CXX"));
+      const auto step = TrainStep::Build(resolved, at::kCPU, /*materialize=*/true).value();
+      std::string warning;
+      const auto adopted = AdoptPrograms(std::move(captured), resolved.recipe().compile(), *step, at::kCPU, &warning);
+      EXPECT_EQ(adopted.ok(), fall_back) << adopted.status();
+      const std::string said = fall_back ? warning : std::string(adopted.status().message());
+      EXPECT_THAT(said, HasSubstr("name a C++ compiler"));
+    });
+  }
+  unsetenv("LEGOAI_CXX");
+}
+
+TEST(FusedKernels, SayWhoCompiledThem) {
+  setenv("LEGOAI_KERNEL_CACHE", (testing::TempDir() + "/compiled").c_str(), 1);
+  const auto resolved = Fused(/*fall_back=*/false);
+  for (const bool first : {true, false}) {
+    comm::testing::RunRanks(resolved.mesh(), [&](int64_t rank, comm::Runtime&) {
+      if (rank == 1) return;
+      const auto captured = CapturePrograms(resolved, at::kCPU).value();
+      const std::vector<std::string>& notes = captured.step->notes();
+      ASSERT_EQ(notes.size(), first ? 1u : 0u);
+      if (first) EXPECT_THAT(notes[0], HasSubstr("fused kernels were compiled in"));
+    });
+  }
 }
 
 }  // namespace

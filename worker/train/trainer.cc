@@ -137,6 +137,9 @@ absl::Status Trainer::Compile(const parallel::ResolvedRecipe& resolved) {
   std::string warning;
   ASSIGN_OR_RETURN(programs_,
                    AdoptPrograms(std::move(captured), recipe_.compile(), *train_step_, machine_->device(), &warning));
+  if (programs_.step != nullptr) {
+    for (const std::string& note : programs_.step->notes()) RETURN_IF_ERROR(link_.SendLog("info", note));
+  }
   if (warning.empty() || start_.rank() != 0) return absl::OkStatus();
   return link_.SendLog("warning", warning);
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/trace/annotation.h"
 #include "core/trace/effects.h"
+#include "core/trace/fused_kernel.h"
 #include "core/trace/passes/rewriter.h"
 #include "core/trace/verify.h"
 #include "core/trace/views.h"
@@ -248,6 +249,101 @@ void CheckFlow(const Trace& before, const Trace& after, Findings* findings) {
   }
 }
 
+size_t Mix(size_t a, size_t b) { return (a * 1'000'003 ^ b) * 0x9e3779b97f4a7c15 + (a >> 29); }
+
+// What storages hold, as hashes of the operators that wrote them and of what those read: equal where the same operators are
+// applied to the same contents, fused or one by one.
+class Contents {
+ public:
+  explicit Contents(const Trace& trace) : trace_(trace), of_(trace.storages.size()) {
+    for (size_t i = 0; i < of_.size(); ++i)
+      of_[i] = std::hash<std::string>()(trace.storages[i].name + trace.storages[i].contents);
+    for (const Instruction& instruction : trace.instructions) {
+      if (instruction.kind == Instruction::Kind::kOperator && !IsViewOf(trace, instruction)) Run(instruction);
+    }
+  }
+
+  // Of what is bound, by name.
+  std::map<std::string, size_t> Bound() const {
+    std::map<std::string, size_t> bound;
+    for (const auto* bindings : {&trace_.inputs, &trace_.outputs}) {
+      for (const auto& [name, value] : *bindings) bound[name] = of_[trace_.values[value].storage];
+    }
+    return bound;
+  }
+  // Of operators that are never fused, in their order.
+  const std::vector<size_t>& calls() const { return calls_; }
+
+ private:
+  size_t Read(uint32_t value) const { return of_[trace_.values[value].storage]; }
+  void Set(uint32_t value, size_t hash) { of_[trace_.values[value].storage] = hash; }
+
+  void Run(const Instruction& instruction) {
+    if (const std::string* const text = FusedKernelText(trace_, instruction)) return RunFused(instruction, *text);
+    const std::string& name = trace_.OperatorName(instruction);
+    size_t hash = std::hash<std::string>()(name);
+    const InstructionView op(trace_, instruction);
+    op.ForEachInput([&](int, uint32_t value) { hash = Mix(hash, Read(value)); });
+    if (FindFusible(name) == nullptr) calls_.push_back(hash);
+    op.ForEachInput([&](int place, uint32_t value) {
+      if (op.writes() >> place & 1) Set(value, Written(Read(value), hash));
+    });
+    size_t number = 0;
+    const Operands operands = OperandsOf(trace_, instruction);
+    op.ForEachResult([&](int, uint32_t value) {
+      const auto is_it = [&](uint32_t other) { return trace_.values[other].storage == trace_.values[value].storage; };
+      if (std::none_of(operands.writes.begin(), operands.writes.end(), is_it)) Set(value, Made(hash, number));
+      ++number;
+    });
+  }
+  static size_t Written(size_t before, size_t hash) { return Mix(Mix(hash, 1), before); }
+  static size_t Made(size_t hash, size_t number) { return Mix(Mix(hash, 2), number); }
+
+  void RunFused(const Instruction& instruction, const std::string& text) {
+    const auto kernel = ParseFusedKernel(text);
+    if (!kernel.ok()) return calls_.push_back(0);
+    std::vector<size_t> registers;
+    const InstructionView op(trace_, instruction);
+    op.ForEachInput([&](int place, uint32_t value) {
+      if (place == 0) registers.push_back(Read(value));
+    });
+    for (const FusedStatement& statement : kernel->statements) {
+      size_t hash = std::hash<std::string>()(statement.op);
+      for (const FusedOperand& operand : statement.operands) {
+        if (operand.reg >= 0) hash = Mix(hash, registers[operand.reg]);
+      }
+      const bool in_place = FindFusible(statement.op)->in_place;
+      for (size_t i = 0; i < statement.results.size(); ++i)
+        registers.push_back(in_place ? Written(registers[statement.operands[0].reg], hash) : Made(hash, i));
+    }
+    size_t written = 0, made = 0;
+    op.ForEachInput([&](int place, uint32_t value) {
+      if (place == 1) Set(value, registers[kernel->written[written++].reg]);
+    });
+    op.ForEachResult([&](int, uint32_t value) { Set(value, registers[kernel->results[made++].reg]); });
+  }
+
+  const Trace& trace_;
+  std::vector<size_t> of_;
+  std::vector<size_t> calls_;
+};
+
+bool HasFused(const Trace& trace) {
+  return std::any_of(trace.operators.begin(), trace.operators.end(),
+                     [](const Operator& op) { return op.name == kFusedOperator; });
+}
+
+// Where a pass has fused operators, others read and write storages than before.
+void CheckContents(const Trace& before, const Trace& after, Findings* findings) {
+  const Contents a(before), b(after);
+  if (a.calls() != b.calls()) findings->Add("operators that are not fused read other contents than before");
+  const auto of_a = a.Bound(), of_b = b.Bound();
+  for (const auto& [name, hash] : of_a) {
+    const auto found = of_b.find(name);
+    if (found != of_b.end() && found->second != hash) findings->Add(name, " has other contents at the end than before");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> TraceFindings(const Trace& trace) {
@@ -267,7 +363,11 @@ std::vector<std::string> PassFindings(const Trace& before, const Trace& after) {
   CheckBindings("input", before, before.inputs, after, after.inputs, &findings);
   CheckBindings("output", before, before.outputs, after, after.outputs, &findings);
   if (TrafficOf(before) != TrafficOf(after)) findings.Add("the collectives of a group are others, or in another order");
-  CheckFlow(before, after, &findings);
+  if (HasFused(after) && !HasFused(before)) {
+    CheckContents(before, after, &findings);
+  } else {
+    CheckFlow(before, after, &findings);
+  }
   const int64_t more = CheckFrees(after, &ignored) - CheckFrees(before, &ignored);
   if (more > 0) findings.Add(more, " more storages stay at the end");
   std::vector<std::string> all;

@@ -1,4 +1,5 @@
-// The passes. Each is a pure function: a Trace in, a Trace with the same inputs, outputs and numbers out.
+// The passes. Each is a pure function: a Trace in, a Trace with the same inputs, outputs and numbers out, but for roundings where
+// a pass says so.
 //
 // Those of FSDP work on its collectives (shard_collectives.h) of a Trace in which each parameter has collectives of its own
 // (fsdp_bucketing "none" and "manual"), and follow Zhang et al. 2024, SimpleFSDP, section 3.2. None moves anything out of the
@@ -46,5 +47,13 @@ absl::StatusOr<Trace> ReorderCollectives(Trace trace);
 // (docs/recipe.md). Collectives that another operator reads or feeds (embedding, logits that are gathered, gathers that repeat
 // one in backward) stay as they are. `trace` is of one level.
 absl::StatusOr<Trace> AsyncTensorParallel(Trace trace);
+
+// "fuse": elementwise operators that read each other's results, or the same tensor, become one lego::fused
+// (core/trace/fused_kernel.h): additions, products, SiLU and GELU and their gradients, casts, rotations of RoPE, and RMSNorm as
+// it follows a residual. Of float32 and bfloat16 on the compute stream, within a phase of a microbatch; what only they read is
+// never written. A member waits for the group, or comes forward to it, past operators that touch none of its tensors. A group is
+// made only where it moves fewer bytes and memory rises no higher meanwhile. Values differ from the operators' one by one by the
+// roundings that are left out between them, and by those of exp (worker/graph/kernel_source.h). `trace` is of one level.
+absl::StatusOr<Trace> FuseElementwise(Trace trace);
 
 }  // namespace legoai::graph

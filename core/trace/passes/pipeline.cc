@@ -34,14 +34,16 @@ std::vector<Pass> PassesOf(const parallel::ResolvedRecipe& resolved) {
   const v1::Recipe& recipe = resolved.recipe();
   if (recipe.parallelism().enable_async_tensor_parallel() && resolved.mesh().tp > 1)
     passes.push_back({"async_tensor_parallel", AsyncTensorParallel});
-  if (!parallel::PassesJoinCollectives(recipe)) return passes;
-  passes.push_back({"gather_at_use", GatherAtUse});
-  if (recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_MODULES) {
-    auto buckets = parallel::FsdpBuckets(recipe, resolved.model().num_hidden_layers());
-    passes.push_back({"bucket_collectives",
-                      [buckets = std::move(buckets)](Trace trace) { return BucketCollectives(std::move(trace), buckets); }});
+  if (parallel::PassesJoinCollectives(recipe)) {
+    passes.push_back({"gather_at_use", GatherAtUse});
+    if (recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_MODULES) {
+      auto buckets = parallel::FsdpBuckets(recipe, resolved.model().num_hidden_layers());
+      passes.push_back({"bucket_collectives",
+                        [buckets = std::move(buckets)](Trace trace) { return BucketCollectives(std::move(trace), buckets); }});
+    }
+    if (recipe.compile().fsdp_reorder()) passes.push_back({"reorder_collectives", ReorderCollectives});
   }
-  if (recipe.compile().fsdp_reorder()) passes.push_back({"reorder_collectives", ReorderCollectives});
+  if (recipe.compile().fuse()) passes.push_back({"fuse", FuseElementwise});  // last: others look for operators one by one
   return passes;
 }
 

@@ -1,0 +1,305 @@
+// The pass "fuse" on Traces written by hand: what becomes one operator, where it runs, and what stays as it is. That fused
+// operators compute the same is tested with their kernels (worker/graph/fused_operator_test.cc), on whole steps in
+// tests/integration.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/trace/annotation.h"
+#include "core/trace/fused_kernel.h"
+#include "core/trace/live_bytes.h"
+#include "core/trace/passes/pass_check.h"
+#include "core/trace/passes/passes.h"
+#include "core/trace/passes/pipeline.h"
+#include "core/trace/testing/trace_builder.h"
+
+namespace legoai::graph {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Tensor = TraceBuilder::Tensor;
+
+const std::vector<int64_t> kShape = {2, 3, 8};
+
+// A builder of tensors of one shape; what is made is freed where the test says.
+struct Step : TraceBuilder {
+  Tensor Make(const std::string& name, std::vector<Arg> arguments, std::vector<int64_t> sizes = kShape) {
+    const Tensor made = New(v1::FLOAT32, std::move(sizes));
+    Op(name, std::move(arguments), {made});
+    return made;
+  }
+  Tensor Mul(Tensor a, Tensor b) { return Make("aten::mul.Tensor", {a, b}); }
+  Tensor Add(Tensor a, Tensor b) { return Make("aten::add.Tensor", {a, b, int64_t{1}}); }
+  Tensor Silu(Tensor a) { return Make("aten::silu", {a}); }
+  void Done(Tensor tensor) { Free(StorageOf(tensor)).phase = phase; }
+  Trace Ending(const std::map<std::string, Tensor>& outputs) {
+    Trace made = trace();
+    for (const auto& [name, tensor] : outputs) made.outputs[name] = tensor.value;
+    return made;
+  }
+};
+
+// Names of operators in their order, with the statements of fused ones.
+std::vector<std::string> Operators(const Trace& trace) {
+  std::vector<std::string> names;
+  for (const Instruction& instruction : trace.instructions) {
+    if (instruction.kind != Instruction::Kind::kOperator) continue;
+    std::string name = trace.OperatorName(instruction);
+    if (const std::string* text = FusedKernelText(trace, instruction)) {
+      const FusedKernel kernel = ParseFusedKernel(*text).value();
+      name = "fused";
+      for (const FusedStatement& statement : kernel.statements) name += " " + statement.op;
+    }
+    names.push_back(name);
+  }
+  return names;
+}
+
+int64_t Peak(const Trace& trace) {
+  LiveBytes live(trace);
+  int64_t peak = 0;
+  for (const Instruction& instruction : trace.instructions) {
+    live.Run(instruction);
+    peak = std::max(peak, live.total());
+  }
+  return peak;
+}
+
+// With what must hold of every pass.
+Trace Fused(const Trace& trace) {
+  EXPECT_THAT(TraceFindings(trace), IsEmpty()) << "the test's own";
+  Trace fused = FuseElementwise(trace).value();
+  EXPECT_THAT(TraceFindings(fused), IsEmpty());
+  EXPECT_THAT(PassFindings(trace, fused), IsEmpty());
+  EXPECT_LE(Peak(fused), Peak(trace));
+  return fused;
+}
+
+// silu(gate) up, as the forward of a gated feed-forward has it.
+Trace SwiGlu(bool keeps_silu) {
+  Step b;
+  const Tensor gate = b.Input("gate", kShape), x = b.Input("x", kShape);
+  const Tensor open = b.Silu(gate), up = b.Make("test::product", {x}), out = b.Mul(open, up);
+  if (!keeps_silu) b.Done(open);
+  return b.Ending(keeps_silu ? std::map<std::string, Tensor>{{"out", out}, {"open", open}, {"up", up}}
+                             : std::map<std::string, Tensor>{{"out", out}, {"up", up}});
+}
+
+TEST(FuseElementwise, AProductWaitsForNothingAndWhatOnlyItReadsVanishes) {
+  const Trace fused = Fused(SwiGlu(false));
+  EXPECT_THAT(Operators(fused), ElementsAre("test::product", "fused aten::silu aten::mul.Tensor"));
+  const std::string* const text = FusedKernelText(fused, fused.instructions.back());
+  ASSERT_NE(text, nullptr);
+  EXPECT_EQ(*text,
+            "loop 48\nin FLOAT32 {1}\nin FLOAT32 {1}\ndo aten::silu r0 > r2\ndo aten::mul.Tensor r2 r1 > r3\n"
+            "make r3 FLOAT32 {1}/[2,3,8]{24,8,1}\n");
+}
+
+TEST(FuseElementwise, KeepsWhatOthersRead) {
+  const Trace fused = Fused(SwiGlu(true));
+  EXPECT_THAT(Operators(fused), ElementsAre("test::product", "fused aten::silu aten::mul.Tensor"));
+  EXPECT_THAT(*FusedKernelText(fused, fused.instructions.back()), HasSubstr("make r2"));
+}
+
+// The gradient of silu comes after a product that reads the group's other result: it comes forward.
+TEST(FuseElementwise, BringsAMemberForward) {
+  Step b;
+  b.phase = Phase::kBackward;
+  const Tensor grad = b.Input("grad", kShape), open = b.Input("open", kShape);
+  const Tensor up = b.Input("up", kShape), gate = b.Input("gate", kShape);
+  const Tensor of_open = b.Mul(grad, up), of_up = b.Mul(grad, open);
+  const Tensor product = b.Make("test::product", {of_up});
+  const Tensor of_gate = b.Make("aten::silu_backward", {of_open, gate});
+  b.Done(of_open);
+  const Trace fused = Fused(b.Ending({{"product", product}, {"gate", of_gate}, {"up", of_up}}));
+  EXPECT_THAT(Operators(fused), ElementsAre("fused aten::mul.Tensor aten::mul.Tensor aten::silu_backward", "test::product"));
+}
+
+// SiLU of the gate is computed again where its gradient reads the gate anyway: it is never written.
+Trace SwiGluBothWays(bool writes_gate) {
+  Step b;
+  const Tensor gate = b.Input("gate", kShape), up = b.Input("up", kShape);
+  const Tensor open = b.Silu(gate), out = b.Mul(open, up);
+  const Tensor grad = b.Make("test::product", {out});
+  if (writes_gate) b.Op("test::overwrite", {gate}, {}, 1);
+  b.phase = Phase::kBackward;
+  const Tensor of_open = b.Mul(grad, up), of_up = b.Mul(grad, open);
+  b.Done(open);
+  const Tensor product = b.Make("test::product", {of_up});
+  const Tensor of_gate = b.Make("aten::silu_backward", {of_open, gate});
+  b.Done(of_open);
+  return b.Ending({{"out", out}, {"grad", grad}, {"product", product}, {"of_gate", of_gate}, {"of_up", of_up}});
+}
+
+TEST(FuseElementwise, ComputesAgainWhatCostsNoTraffic) {
+  const Trace trace = SwiGluBothWays(false), fused = Fused(trace);
+  EXPECT_THAT(Operators(fused), ElementsAre("fused aten::silu aten::mul.Tensor", "test::product",
+                                            "fused aten::silu aten::mul.Tensor aten::mul.Tensor aten::silu_backward",
+                                            "test::product"));
+  EXPECT_EQ(StatisticsOf(trace).storage_bytes - StatisticsOf(fused).storage_bytes, 2 * 48 * 4) << "SiLU and its gradient";
+}
+
+TEST(FuseElementwise, KeepsWhatWouldComeOutOtherwise) {
+  EXPECT_THAT(Operators(Fused(SwiGluBothWays(true))).front(), "fused aten::silu aten::mul.Tensor");
+  const Trace fused = Fused(SwiGluBothWays(true));
+  EXPECT_THAT(*FusedKernelText(fused, fused.instructions.front()), HasSubstr("make r2"));
+}
+
+// What a member reads is written in between.
+TEST(FuseElementwise, BringsNoMemberBeforeWhatItReads) {
+  Step b;
+  const Tensor x = b.Input("x", kShape), y = b.Input("y", kShape), gate = b.Input("gate", kShape);
+  const Tensor a = b.Mul(x, y);
+  b.Op("test::overwrite", {gate, a}, {}, 1);
+  const Tensor out = b.Make("aten::silu_backward", {a, gate});
+  const Trace fused = Fused(b.Ending({{"a", a}, {"out", out}}));
+  EXPECT_THAT(Operators(fused), Not(::testing::Contains(HasSubstr("fused"))));
+}
+
+// The product comes forward, since SiLU cannot wait.
+TEST(FuseElementwise, WaitsForNobodyWhoWritesWhatItReads) {
+  Step b;
+  const Tensor x = b.Input("x", kShape), y = b.Input("y", kShape);
+  const Tensor a = b.Silu(x);
+  b.Op("test::overwrite", {x}, {}, 1);
+  const Tensor out = b.Mul(a, y);
+  b.Done(a);
+  EXPECT_THAT(Operators(Fused(b.Ending({{"out", out}}))), ElementsAre("fused aten::silu aten::mul.Tensor", "test::overwrite"));
+}
+
+TEST(FuseElementwise, StaysBeforeAnEventThatOthersWaitFor) {
+  Step b;
+  const Tensor x = b.Input("x", kShape), y = b.Input("y", kShape);
+  const Tensor a = b.Silu(x);
+  b.RecordEvent(comm::kCompute, 1);
+  b.WaitEvent(comm::kReduceScatter, 1);
+  const Tensor copy = b.New(v1::FLOAT32, kShape);
+  b.Op("test::copy", {a}, {copy}).stream = comm::kReduceScatter;
+  const Tensor out = b.Mul(a, y);
+  const Trace fused = Fused(b.Ending({{"out", out}, {"a", a}, {"copy", copy}}));
+  EXPECT_EQ(Operators(fused).front(), "fused aten::silu aten::mul.Tensor");
+}
+
+// Phases and microbatches keep their own operators.
+TEST(FuseElementwise, CrossesNoPhase) {
+  Step b;
+  const Tensor x = b.Input("x", kShape), y = b.Input("y", kShape);
+  const Tensor a = b.Silu(x);
+  b.phase = Phase::kBackward;
+  const Tensor out = b.Mul(a, y);
+  b.Done(a);
+  EXPECT_THAT(Operators(Fused(b.Ending({{"out", out}}))), ElementsAre("aten::silu", "aten::mul.Tensor"));
+}
+
+// A view of another shape is not what the group writes.
+TEST(FuseElementwise, LeavesWhatIsReadOtherwiseThanItWasMade) {
+  Step b;
+  const Tensor x = b.Input("x", {4, 4}), y = b.Input("y", {4, 4});
+  const Tensor a = b.Make("aten::silu", {x}, {4, 4});
+  const Tensor turned = b.View(b.StorageOf(a), v1::FLOAT32, {4, 4}, {1, 4});
+  b.Op("aten::t", {a}, {turned});
+  const Tensor out = b.Make("aten::mul.Tensor", {turned, y}, {4, 4});
+  b.Done(a);
+  EXPECT_THAT(Operators(Fused(b.Ending({{"out", out}}))), ElementsAre("aten::silu", "aten::t", "aten::mul.Tensor"));
+}
+
+TEST(FuseElementwise, WritesInPlaceWhatWasWrittenInPlace) {
+  Step b;
+  const Tensor sum = b.Input("sum", kShape), x = b.Input("x", kShape);
+  const Tensor a = b.Silu(x);
+  b.Op("aten::add_.Tensor", {sum, a, int64_t{1}}, {sum}, 1);
+  b.Done(a);
+  const Trace fused = Fused(b.Ending({}));
+  EXPECT_THAT(Operators(fused), ElementsAre("fused aten::silu aten::add_.Tensor"));
+  EXPECT_THAT(*FusedKernelText(fused, fused.instructions.back()), HasSubstr("write r3"));
+}
+
+// x cos + roll(x) sin, of heads that lie behind each other.
+TEST(FuseElementwise, RotatesInOne) {
+  Step b;
+  const Tensor x = b.Input("x", {2, 3, 4, 8}), table = b.Input("table", {16, 8});
+  const Tensor cos = b.View(b.StorageOf(table), v1::FLOAT32, {3, 1, 8}, {8, 8, 1});
+  const Tensor first = b.Make("aten::mul.Tensor", {x, cos}, {2, 3, 4, 8});
+  const Tensor rolled = b.Make("aten::roll", {x, std::vector<int64_t>{4}, std::vector<int64_t>{3}}, {2, 3, 4, 8});
+  const Tensor out = b.Make("aten::addcmul", {first, rolled, cos, int64_t{1}}, {2, 3, 4, 8});
+  b.Done(first), b.Done(rolled);
+  const Trace fused = Fused(b.Ending({{"out", out}}));
+  EXPECT_THAT(Operators(fused), ElementsAre("fused aten::mul.Tensor aten::roll aten::addcmul"));
+  EXPECT_THAT(*FusedKernelText(fused, fused.instructions.back()),
+              HasSubstr("loop 2,3,4,8\nin FLOAT32 {96,32,8,1}\nin FLOAT32 {0,8,0,1}\n"));
+}
+
+TEST(FuseElementwise, NormalizesTheSumItMakes) {
+  Step b;
+  const Tensor x = b.Input("x", kShape), y = b.Input("y", kShape), weight = b.Input("weight", {8});
+  const Tensor sum = b.Add(x, y), out = b.New(v1::FLOAT32, kShape), rstd = b.New(v1::FLOAT32, {2, 3});
+  b.Op("lego::rms_norm", {sum, weight, 1e-5}, {out, rstd});
+  const Trace fused = Fused(b.Ending({{"sum", sum}, {"out", out}, {"rstd", rstd}}));
+  EXPECT_THAT(Operators(fused), ElementsAre("fused aten::add.Tensor lego::rms_norm"));
+  EXPECT_THAT(*FusedKernelText(fused, fused.instructions.back()), HasSubstr("loop 6,8\n"));
+}
+
+// Waiting would hold a large input longer than the results are apart.
+TEST(FuseElementwise, HoldsNoMoreMemory) {
+  Step b;
+  const Tensor made = b.Make("test::make", {});
+  const Tensor x = b.Input("x", kShape), y = b.Input("y", kShape);
+  const Tensor a = b.New(v1::BFLOAT16, kShape);
+  b.Op("aten::_to_copy", {made}, {a});
+  b.Done(made);
+  const Tensor other = b.Make("test::make", {x});
+  const Tensor out = b.New(v1::FLOAT32, kShape);
+  b.Op("aten::mul.Tensor", {a, y}, {out});
+  const Trace trace = b.Ending({{"a", a}, {"other", other}, {"out", out}});
+  EXPECT_THAT(Operators(Fused(trace)), ElementsAre("test::make", "aten::_to_copy", "test::make", "aten::mul.Tensor"));
+}
+
+TEST(FuseElementwise, LeavesOtherTypesAndNumbersAlone) {
+  Step b;
+  const Tensor x = b.Input("x", kShape);
+  const uint32_t storage = b.AddStorage(96, StorageKind::kExternal, Category::kInput, "half");
+  const Tensor half = b.View(storage, v1::FLOAT16, kShape, {24, 8, 1});
+  const Tensor a = b.Make("aten::mul.Tensor", {x, half}), out = b.Silu(a);
+  b.Done(a);
+  EXPECT_THAT(Operators(Fused(b.Ending({{"out", out}}))), ElementsAre("aten::mul.Tensor", "aten::silu"));
+}
+
+// The check of passes sees a group that is put where its inputs are others.
+TEST(FuseElementwise, IsCheckedByContents) {
+  Step b;
+  const Tensor x = b.Input("x", kShape), y = b.Input("y", kShape);
+  const Tensor out = b.Mul(b.Silu(x), y);
+  b.Op("test::overwrite", {y}, {}, 1);
+  const Trace trace = b.Ending({{"out", out}});
+  Trace wrong = FuseElementwise(trace).value();
+  ASSERT_EQ(Operators(wrong).size(), 2u);
+  std::swap(wrong.instructions.front(), wrong.instructions.back());
+  EXPECT_THAT(PassFindings(trace, wrong), Not(IsEmpty()));
+}
+
+TEST(FusedKernel, IsReadAsItIsWritten) {
+  const std::string text =
+      "loop 6,8\nin FLOAT32 {8,1}\nin BFLOAT16 {0,1}\ndo aten::add.Tensor r0 r0 0.5 > r2\n"
+      "do lego::rms_norm r2 r1 1.0000000000000001e-05 > r3 r4\nwrite r2 FLOAT32 {8,1}/[6,8]{8,1}\n"
+      "make r3 BFLOAT16 {8,1}/[2,3,8]{24,8,1}\nmake r4 FLOAT32 {1,0}/[2,3]{3,1}\n";
+  EXPECT_EQ(TextOf(ParseFusedKernel(text).value()), text);
+}
+
+TEST(FusedKernel, IsRefusedWithTheLineThatIsNone) {
+  for (const char* const line : {"in FLOAT32 {1,1}", "in FLOAT16 {1}", "do aten::mm r0 r0 > r1", "do aten::neg r7 > r1",
+                                 "do aten::neg r0 > r5", "do aten::add.Tensor r0 r0 r0 > r1", "make r9 FLOAT32 {1}/[8]{1}",
+                                 "make r0 FLOAT32 {1}", "loop 0", "system"}) {
+    const auto parsed = ParseFusedKernel("loop 8\nin FLOAT32 {1}\n" + std::string(line) + "\n");
+    EXPECT_THAT(parsed.status().message(), HasSubstr(line));
+  }
+  EXPECT_FALSE(ParseFusedKernel("loop 8\nin FLOAT32 {1}\n").ok()) << "it writes nothing";
+  EXPECT_FALSE(ParseFusedKernel("").ok());
+}
+
+}  // namespace
+}  // namespace legoai::graph

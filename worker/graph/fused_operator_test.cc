@@ -1,0 +1,327 @@
+// Fused operators against the operators one by one: random programs are run by the executor as they are and fused, and every
+// kernel that the pass makes of them is compiled and gives what its members gave, but for roundings.
+#include "worker/graph/fused_operator.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/trace/fused_kernel.h"
+#include "core/trace/passes/pass_check.h"
+#include "core/trace/passes/passes.h"
+#include "core/trace/testing/trace_builder.h"
+#include "worker/graph/executor.h"
+#include "worker/graph/ivalue_constant.h"
+
+namespace legoai::graph {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Tensor = TraceBuilder::Tensor;
+using Arg = TraceBuilder::Arg;
+
+class FusedOperatorTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { setenv("LEGOAI_KERNEL_CACHE", (testing::TempDir() + "/kernels").c_str(), 1); }
+};
+
+// A program of operators that may be fused, and some that may not.
+class RandomProgram {
+ public:
+  RandomProgram(unsigned seed, v1::DType dtype) : random_(seed), dtype_(dtype) {
+    shape_ = {Below(4) + 2, Below(6) + 2, 2 * (Below(40) + 1)};
+    for (const char* const name : {"a", "b", "c"}) full_.push_back(Input(name, Layout()));
+    for (const char* const name : {"row", "column"}) {
+      const bool is_row = name[0] == 'r';
+      broadcast_.push_back(Bind(name, is_row ? std::vector<int64_t>{shape_[2]} : std::vector<int64_t>{shape_[0], shape_[1], 1},
+                                is_row ? std::vector<int64_t>{1} : std::vector<int64_t>{shape_[1], 1, 1}));
+    }
+    inputs_ = full_.size();
+    const int64_t operators = 6 + Below(8);
+    for (int64_t i = 0; i < operators; ++i) AddOne();
+    Finish();
+  }
+  Trace trace;
+
+ private:
+  int64_t Below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random_); }
+  // Dense, with the first two dimensions in either order.
+  std::vector<int64_t> Layout() {
+    if (Below(3) == 0) return {shape_[2], shape_[0] * shape_[2], 1};
+    return {shape_[1] * shape_[2], shape_[2], 1};
+  }
+  Tensor Bind(const std::string& name, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
+    int64_t elements = 1;
+    for (const int64_t size : sizes) elements *= size;
+    const uint32_t storage = b_.AddStorage(elements * ElementBytes(dtype_), StorageKind::kExternal, Category::kInput, name);
+    const Tensor tensor = b_.View(storage, dtype_, std::move(sizes), std::move(strides));
+    bound_[name] = tensor;
+    return tensor;
+  }
+  Tensor Input(const std::string& name, std::vector<int64_t> strides) { return Bind(name, shape_, std::move(strides)); }
+
+  Tensor Any() { return full_[Below(static_cast<int64_t>(full_.size()))]; }
+  // Laid out as torch's kernels do it: like the first tensor of the full shape.
+  Tensor Like(Tensor of) {
+    const Geometry& geometry = Of(of);
+    int64_t elements = 1;
+    for (const int64_t size : shape_) elements *= size;
+    return b_.View(b_.AddStorage(elements * ElementBytes(dtype_)), dtype_, shape_, geometry.strides);
+  }
+  const Geometry& Of(Tensor tensor) { return b_.trace().geometries[b_.trace().values[tensor.value].geometry]; }
+  bool IsContiguous(Tensor tensor) { return Of(tensor).strides == std::vector<int64_t>{shape_[1] * shape_[2], shape_[2], 1}; }
+  // Another one of the same layout, whose results have it, too.
+  Tensor Peer(Tensor of) {
+    std::vector<Tensor> peers;
+    for (const Tensor tensor : full_) {
+      if (Of(tensor).strides == Of(of).strides) peers.push_back(tensor);
+    }
+    return peers[Below(static_cast<int64_t>(peers.size()))];
+  }
+
+  Tensor Make(const std::string& name, Tensor like, std::vector<Arg> arguments) {
+    const Tensor made = Like(like);
+    b_.Op(name, std::move(arguments), {made});
+    full_.push_back(made);
+    return made;
+  }
+
+  void AddOne() {
+    const Tensor x = Any(), y = Peer(x), z = Peer(x);
+    switch (Below(13)) {
+      case 0: Make("aten::add.Tensor", x, {x, y, 0.5}); return;
+      case 1: Make("aten::sub.Tensor", x, {x, y, int64_t{1}}); return;
+      case 2: Make("aten::mul.Tensor", x, {x, broadcast_[Below(2)]}); return;
+      case 3: Make("aten::mul.Tensor", x, {x, y}); return;
+      case 4: Make("aten::neg", x, {x}); return;
+      case 5: Make("aten::addcmul", x, {x, y, z, int64_t{1}}); return;
+      case 6: Make("aten::silu", x, {x}); return;
+      case 7: Make("aten::silu_backward", x, {x, y}); return;
+      case 8: Make("aten::gelu", x, {x, std::string("tanh")}); return;
+      case 9: Make("aten::gelu_backward", x, {x, y, std::string("tanh")}); return;
+      case 10:
+        if (IsContiguous(x)) return Roll(x);
+        return static_cast<void>(Make("aten::abs", x, {x}));  // not fused
+      case 11:
+        if (IsContiguous(x)) return Norm(x);
+        return;
+      default:
+        b_.Op("aten::add_.Tensor", {full_[0], Peer(full_[0]), int64_t{1}}, {full_[0]}, 1);  // of an input
+    }
+  }
+  void Roll(Tensor x) {
+    Make("aten::roll", x, {x, std::vector<int64_t>{Below(shape_[2])}, std::vector<int64_t>{2}});
+  }
+  void Norm(Tensor x) {
+    const Tensor out = Like(x), rstd = b_.New(v1::FLOAT32, {shape_[0], shape_[1]});
+    b_.Op("lego::rms_norm", {x, broadcast_[0], 1e-3}, {out, rstd});
+    full_.push_back(out);
+    kept_.push_back(rstd);
+  }
+
+  // Some results stay; the others are freed at the end of their use.
+  void Finish() {
+    Trace made = b_.trace();
+    for (const auto& [name, tensor] : bound_) made.inputs[name] = tensor.value;
+    for (size_t i = 0; i < kept_.size(); ++i) made.outputs["rstd" + std::to_string(i)] = kept_[i].value;
+    std::vector<std::vector<uint32_t>> frees(made.instructions.size());
+    for (size_t i = inputs_; i < full_.size(); ++i) {
+      if (i + 1 == full_.size() || Below(3) == 0) {
+        made.outputs["out" + std::to_string(i)] = full_[i].value;
+        continue;
+      }
+      const uint32_t storage = made.values[full_[i].value].storage;
+      size_t last = 0;
+      for (size_t k = 0; k < made.instructions.size(); ++k) {
+        const InstructionView op(made, made.instructions[k]);
+        const auto look = [&](int, uint32_t value) { last = made.values[value].storage == storage ? k : last; };
+        op.ForEachInput(look);
+        op.ForEachResult(look);
+      }
+      frees[last].push_back(storage);
+    }
+    std::vector<Instruction> list;
+    for (size_t k = 0; k < made.instructions.size(); ++k) {
+      list.push_back(made.instructions[k]);
+      for (const uint32_t storage : frees[k]) {
+        Instruction free = list.back();
+        free.kind = Instruction::Kind::kFree, free.immediate = storage;
+        free.argument_count = free.result_count = 0;
+        list.push_back(free);
+      }
+    }
+    made.instructions = std::move(list);
+    trace = std::move(made);
+  }
+
+  std::mt19937 random_;
+  const v1::DType dtype_;
+  std::vector<int64_t> shape_;
+  TraceBuilder b_;
+  std::vector<Tensor> full_, broadcast_, kept_;
+  std::map<std::string, Tensor> bound_;
+  size_t inputs_ = 0;
+};
+
+// Outputs, and what was bound, after a run on numbers that follow from `seed`.
+std::map<std::string, at::Tensor> RunOn(const Trace& trace, unsigned seed) {
+  auto executor = Executor::Create(trace, c10::kCPU).value();
+  std::map<std::string, at::Tensor> tensors;
+  std::mt19937 random(seed);
+  for (const auto& [name, value] : trace.inputs) {
+    const Geometry& geometry = trace.geometries[trace.values[value].geometry];
+    at::Tensor memory = at::empty({trace.storages[trace.values[value].storage].bytes / ElementBytes(geometry.dtype)}, at::kFloat);
+    float* const numbers = memory.mutable_data_ptr<float>();
+    std::generate(numbers, numbers + memory.numel(), [&] { return std::uniform_real_distribution<float>(-2, 2)(random); });
+    // The same numbers in both types.
+    at::Tensor tensor = memory.to(at::kBFloat16).to(ToScalarType(geometry.dtype)).as_strided(geometry.sizes, geometry.strides);
+    EXPECT_TRUE(executor->Bind(name, tensor).ok()) << name;
+    tensors[name] = tensor;
+  }
+  const absl::Status ran = executor->Run();
+  EXPECT_TRUE(ran.ok()) << ran;
+  for (const auto& [name, _] : trace.outputs) tensors[name] = executor->Output(name).value().clone();
+  return tensors;
+}
+
+int64_t FusedCount(const Trace& trace) {
+  return std::count_if(trace.instructions.begin(), trace.instructions.end(),
+                       [&](const Instruction& i) { return FusedKernelText(trace, i) != nullptr; });
+}
+
+double Largest(const at::Tensor& tensor) { return tensor.to(at::kDouble).abs().max().item<double>(); }
+double Difference(const at::Tensor& a, const at::Tensor& b) { return Largest(a.to(at::kDouble) - b.to(at::kDouble)); }
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+// Runs random programs as they are and fused, and has `check` compare.
+template <class Check>
+void ForRandomPrograms(v1::DType dtype, Check check) {
+  const unsigned first = std::random_device()();
+  std::printf("seed %u\n", first);
+  int64_t fused_operators = 0;
+  for (unsigned seed = first; seed < first + 24; ++seed) {
+    const RandomProgram program(seed, dtype);
+    const Trace fused = FuseElementwise(program.trace).value();
+    ASSERT_THAT(TraceFindings(fused), IsEmpty()) << "seed " << seed;
+    ASSERT_THAT(PassFindings(program.trace, fused), IsEmpty()) << "seed " << seed;
+    fused_operators += FusedCount(fused);
+    const Tensors one_by_one = RunOn(program.trace, seed), together = RunOn(fused, seed);
+    ASSERT_EQ(one_by_one.size(), together.size());
+    SCOPED_TRACE(absl::StrCat("seed ", seed, "\n", fused.Dump(true)));
+    check(seed, one_by_one, together);
+  }
+  EXPECT_GT(fused_operators, 24);
+}
+
+// By the largest number of the program, for what is subtracted may be larger than what is left.
+TEST_F(FusedOperatorTest, ComputesWhatItsMembersDidInFloat32) {
+  ForRandomPrograms(v1::FLOAT32, [](unsigned, const Tensors& one_by_one, const Tensors& together) {
+    double scale = 1;
+    for (const auto& [_, tensor] : one_by_one) scale = std::max(scale, Largest(tensor));
+    for (const auto& [name, tensor] : one_by_one) EXPECT_LE(Difference(tensor, together.at(name)), 1e-4 * scale) << name;
+  });
+}
+
+// Of the same program in float32 it is not much further off than its members, which round more often.
+TEST_F(FusedOperatorTest, ComputesWhatItsMembersDidInBfloat16) {
+  ForRandomPrograms(v1::BFLOAT16, [](unsigned seed, const Tensors& one_by_one, const Tensors& together) {
+    const Tensors exact = RunOn(RandomProgram(seed, v1::FLOAT32).trace, seed);
+    for (const auto& [name, tensor] : exact) {
+      const double members = Difference(tensor, one_by_one.at(name)), fused = Difference(tensor, together.at(name));
+      EXPECT_LE(fused, 4 * members + std::max(1.0, Largest(tensor)) / 128) << name;
+    }
+  });
+}
+
+// silu(x) y + x of many elements, so that threads share it.
+Trace Large() {
+  TraceBuilder b;
+  const std::vector<int64_t> shape = {3, 50000};
+  const Tensor x = b.Input("x", shape), y = b.Input("y", shape);
+  const Tensor open = b.New(v1::FLOAT32, shape), out = b.New(v1::FLOAT32, shape);
+  b.Op("aten::silu", {x}, {open});
+  b.Op("aten::addcmul", {x, open, y, int64_t{1}}, {out});
+  b.Free(b.StorageOf(open));
+  Trace trace = b.trace();
+  trace.outputs["out"] = out.value;
+  return trace;
+}
+
+TEST_F(FusedOperatorTest, DoesNotDependOnThreads) {
+  const Trace fused = FuseElementwise(Large()).value();
+  ASSERT_EQ(FusedCount(fused), 1);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor alone = RunOn(fused, 3).at("out");
+  at::set_num_threads(2);
+  const at::Tensor shared = RunOn(fused, 3).at("out");
+  at::set_num_threads(threads);
+  EXPECT_TRUE(alone.equal(shared));
+}
+
+// x sigmoid(x) beside double precision, from where it underflows to where it is x; and what is no number stays none.
+TEST_F(FusedOperatorTest, IsAsExactAsItsExponential) {
+  constexpr int64_t kCount = 40001;
+  TraceBuilder b;
+  const Tensor x = b.Input("x", {kCount}), open = b.New(v1::FLOAT32, {kCount}), out = b.New(v1::FLOAT32, {kCount});
+  b.Op("aten::silu", {x}, {open});
+  b.Op("aten::neg", {open}, {out});
+  b.Free(b.StorageOf(open));
+  Trace trace = b.trace();
+  trace.outputs["out"] = out.value;
+  const Trace fused = FuseElementwise(trace).value();
+  ASSERT_EQ(FusedCount(fused), 1);
+  auto executor = Executor::Create(fused, c10::kCPU).value();
+  at::Tensor numbers = at::empty({kCount}, at::kFloat);
+  float* const in = numbers.mutable_data_ptr<float>();
+  for (int64_t i = 0; i + 1 < kCount; ++i) in[i] = -100 + 0.005f * static_cast<float>(i);
+  in[kCount - 1] = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_TRUE(executor->Bind("x", numbers).ok());
+  ASSERT_TRUE(executor->Run().ok());
+  const at::Tensor result = executor->Output("out").value();
+  const float* const got = result.const_data_ptr<float>();
+  double worst = 0;
+  for (int64_t i = 0; i + 1 < kCount; ++i) {
+    const double exact = -in[i] / (1 + std::exp(-static_cast<double>(in[i])));
+    if (std::abs(exact) < 1e-30) continue;
+    worst = std::max(worst, std::abs(got[i] - exact) / std::abs(exact));
+  }
+  EXPECT_LE(worst, 4 * std::ldexp(1.0, -23));
+  EXPECT_TRUE(std::isnan(got[kCount - 1]));
+  EXPECT_EQ(got[0], 0) << "e^100 is no float";
+}
+
+TEST_F(FusedOperatorTest, RefusesTensorsAndKernelsThatAreNotItsOwn) {
+  Trace fused = FuseElementwise(Large()).value();
+  for (Constant& constant : fused.constants) {
+    if (std::holds_alternative<std::string>(constant)) constant = std::string("loop 8\nin FLOAT32 {1}\ndo aten::mm r0 > r1\n");
+  }
+  EXPECT_THAT(Executor::Create(fused, c10::kCPU).status().message(), HasSubstr("aten::mm"));
+  Trace other = FuseElementwise(Large()).value();
+  for (Constant& constant : other.constants) {
+    if (std::holds_alternative<std::string>(constant))
+      constant = std::string("loop 8\nin FLOAT32 {1}\nmake r0 FLOAT32 {1}/[8]{1}\n");
+  }
+  auto executor = Executor::Create(other, c10::kCPU).value();
+  ASSERT_TRUE(executor->Bind("x", at::empty({3, 50000}, at::kFloat)).ok());
+  ASSERT_TRUE(executor->Bind("y", at::empty({3, 50000}, at::kFloat)).ok());
+  EXPECT_THAT(executor->Run().message(), HasSubstr("is given 2"));
+}
+
+}  // namespace
+}  // namespace legoai::graph
