@@ -90,10 +90,13 @@ class GangTest : public LegoTest {
   }
 
   static constexpr int kSteps = 40;
+  void AwaitStep(pid_t first) const {
+    WaitUntil("step 6", [&] { return LastStep("run") >= 6 || launch::ProcessState(first) == 'Z'; });
+  }
   // Three hosts that are somewhere between two checkpoints.
   std::vector<pid_t> Begin() const {
     const std::vector<pid_t> hosts = StartHosts("run", kSteps);
-    WaitUntil("step 6", [&] { return LastStep("run") >= 6 || launch::ProcessState(hosts[0]) == 'Z'; });
+    AwaitStep(hosts[0]);
     return hosts;
   }
   // Once more, with nothing in the way.
@@ -147,6 +150,29 @@ TEST_F(GangTest, AHostThatIsStoppedEndsAllByNameAndItselfWhenItGoesOn) {
   EXPECT_EQ(late.code, 1);
   EXPECT_THAT(late.err, HasSubstr("host 0 at 127.0.0.1:" + port_ + ", which coordinates, is gone"));
   ExpectUndisturbedCurve();
+}
+
+// Whoever starts calls, as systemd does, starts the one again that was killed; the others wait for it.
+TEST_F(GangTest, WithRestartsTheOthersWaitForTheHostThatIsCalledAgain) {
+  std::vector<std::string> words = Words("run", kSteps);
+  words.push_back("--max-restarts=1");
+  std::vector<pid_t> hosts;
+  for (int host = 0; host < kHosts; ++host) hosts.push_back(StartHost(host, words));
+  AwaitStep(hosts[0]);
+  kill(hosts[1], SIGKILL);
+  EXPECT_EQ(Wait(hosts[1]).signal, SIGKILL);
+  hosts[1] = StartHost(1, words);
+  const std::vector<Result> results = WaitAll(hosts);
+  for (const Result& result : results) {
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(Json::parse(result.out)["step"], kSteps);
+  }
+  for (const int host : {0, 2}) {
+    EXPECT_THAT(results[host].err, AllOf(HasSubstr("host 1 at 127.0.0.1 (ranks 2 to 3): is gone"),
+                                         HasSubstr("begins once more, 0 restarts left")));
+  }
+  EXPECT_EQ(Json::parse(results[0].out)["attempt"], 2);
+  EXPECT_EQ(Curve("run"), Undisturbed(kSteps));
 }
 
 TEST_F(GangTest, TheFirstHostThatIsKilledEndsAll) {

@@ -34,6 +34,7 @@
 namespace legoai::cli {
 namespace {
 
+constexpr int64_t kMostRestarts = 1 << 20;
 constexpr int64_t kMostRanks = 1 << 16;  // as a cluster's node has devices at the most
 
 // --nproc, or what the recipe's degrees ask for; where they leave the sharding open, all `places`: physical cores, or GPUs.
@@ -408,21 +409,38 @@ absl::Status WithAdvice(const absl::Status& failure, const TrainingDisplay& disp
   return advised;
 }
 
+// A rank, a host or the network failed, and nothing that would fail again.
+bool MayPass(const absl::Status& failure) {
+  return (absl::IsUnavailable(failure) || absl::IsDeadlineExceeded(failure)) && !GetFieldViolation(failure);
+}
+
+// Trains, and after such a failure once more from the latest checkpoint, as often as `restarts` says.
+absl::StatusOr<launch::TrainOutcome> Train(TrainCall* call, int64_t restarts, InterruptGuard* guard) {
+  while (true) {
+    TrainingDisplay display(guard, HostsOf(*call));
+    auto outcome = launch::RunTraining(call->request, display.Callbacks(), guard->stop_pipe());
+    display.line().Finish();
+    if (outcome.ok()) return outcome;
+    if (!MayPass(outcome.status()) || restarts == 0 || guard->interrupted())
+      return display.begun() ? WithAdvice(outcome.status(), display) : outcome.status();
+    Tell(absl::StrCat("note: ", outcome.status().message(), "; begins once more, ", --restarts, " restarts left"));
+    call->request.fresh = false;  // what it has saved itself is gone on from
+  }
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(auto call, ReadCall(arguments));
+  ASSIGN_OR_RETURN(const auto restarts, arguments.Integer("max-restarts", 0, kMostRestarts));
   ASSIGN_OR_RETURN(const auto claim, launch::GpuClaim::Take(call.request.gpus));
   InterruptGuard guard;
   ASSIGN_OR_RETURN(const auto fits, FillLayout(&guard, &call));
   if (!fits) return kNothingFits;
   ASSIGN_OR_RETURN(const auto predicted, Predict(arguments, call, &guard));
   if (arguments.Has("dry-run")) return DryRun(arguments, call, predicted);
-  TrainingDisplay display(&guard, HostsOf(call));
-  const auto outcome = launch::RunTraining(call.request, display.Callbacks(), guard.stop_pipe());
-  display.line().Finish();
-  if (!outcome.ok()) return display.begun() ? WithAdvice(outcome.status(), display) : outcome.status();
-  Print(arguments.format() == Format::kTable ? OutcomeText(*outcome, predicted)
-                                             : TreeText(arguments.format(), OutcomeTree(*outcome, predicted)));
-  return outcome->cause == v1::Exit::STOPPED ? kInterrupted : kDone;
+  ASSIGN_OR_RETURN(const auto outcome, Train(&call, restarts.value_or(0), &guard));
+  Print(arguments.format() == Format::kTable ? OutcomeText(outcome, predicted)
+                                             : TreeText(arguments.format(), OutcomeTree(outcome, predicted)));
+  return outcome.cause == v1::Exit::STOPPED ? kInterrupted : kDone;
 }
 
 }  // namespace
@@ -440,14 +458,16 @@ Command TrainCommand() {
       {"predict", "", "simulates the recipe on this machine first, and shows predicted beside measured at the end"},
       {"model", "M", "wins over the recipe's [model] name"},
       {"device", "cpu|cuda", "what the ranks run on (cpu); cuda: the first of the GPUs that CUDA_VISIBLE_DEVICES leaves"},
+      {"max-restarts", "N", "after a lost rank or host begins once more from the latest checkpoint, as often (0)"},
       {"accept-other-build", "", "goes on from a checkpoint that another build of LegoAI wrote"}};
   for (Option& option : GangOptions()) spec.options.push_back(std::move(option));
   spec.recipe_keys = true;
   spec.details =
       "A file that says the batch and not the layout, as JOB.toml does, is planned for this machine first, as `lego plan` does;\n"
       "keys that it gives bind. A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.\n"
-      "On several hosts, each has a call of its own with the same recipe and --nnodes N --node-rank K --master-addr HOST, as with\n"
-      "torchrun; job.dump_folder is one that they share. If a host is lost, all calls end and name it, and the same go on.";
+      "On several hosts, each has a call with the same recipe and --nnodes N --node-rank K --master-addr HOST, as with\n"
+      "torchrun; job.dump_folder is one that they share. If a host is lost, all calls end and name it, or with --max-restarts\n"
+      "wait for it to be called again; the same calls go on.";
   spec.example = "lego train recipe.toml --training.steps=100";
   return {spec, Run};
 }
