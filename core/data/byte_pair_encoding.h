@@ -1,5 +1,5 @@
-// Byte-pair encoding: a piece of text starts as symbols, its bytes or characters, and two neighbours are joined into one again and
-// again until none can be. Thread-safety: const access from several threads is safe.
+// Byte-pair encoding: a piece of text starts as symbols, its bytes or characters, and two neighbours are joined into one again
+// and again until none can be. Thread-safety: const access from several threads is safe.
 #pragma once
 
 #include <cstdint>

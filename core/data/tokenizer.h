@@ -3,9 +3,9 @@
 // "byte": 256 ids, one per byte and no others; every text has exactly one encoding, and decoding gives it back. A model for it
 // needs a vocabulary of 256, which tensor parallelism divides. A tiktoken file (Llama 3's tokenizer.model): lines `base64 rank`,
 // ranks 0 ... n-1. Text is split by Llama 3's pattern, each piece encoded by ranks; <|begin_of_text|> is n and <|end_of_text|>
-// n + 1, as in Llama 3. A tokenizer.json of Hugging Face (tokenizer_json.h) of the kind of Llama 3, GPT-2, Qwen, Mistral or Gemma,
-// or one that was exported here. Text that looks like a special token is ordinary text. But for bytes the text must be UTF-8.
-// Thread-safety: const access from several threads is safe.
+// n + 1, as in Llama 3. A tokenizer.json of Hugging Face (tokenizer_json.h) of the kind of Llama 3, GPT-2, Qwen, Mistral or
+// Gemma, or one that was exported here. Text that looks like a special token is ordinary text. But for bytes the text must be
+// UTF-8. Thread-safety: const access from several threads is safe.
 #pragma once
 
 #include <cstdint>

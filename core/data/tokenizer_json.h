@@ -14,8 +14,8 @@ namespace legoai::data {
 
 // What a tokenizer is made of.
 struct Vocabulary {
-  // What a text is before anything is joined: its bytes, or, as sentencepiece has it, its characters, with U+2581 for a space, and
-  // the bytes of those characters that are no tokens.
+  // What a text is before anything is joined: its bytes, or, as sentencepiece has it, its characters, with U+2581 for a space,
+  // and the bytes of those characters that are no tokens.
   enum class Symbols { kBytes, kCharacters };
   // Of kBytes: how a text is cut into the pieces that are encoded one by one: not at all, or by the pattern of a family.
   enum class Split { kNone, kLlama3, kGpt2, kQwen2 };

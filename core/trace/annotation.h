@@ -63,7 +63,7 @@ enum StreamId : int64_t {
   kRecvPrevious = 5,   // pipeline: activations from the previous stage
   kSendPrevious = 6,   // pipeline: activation gradients to the previous stage
   kRecvNext = 7,       // pipeline: activation gradients from the next stage
-  kRotate = 8,         // context parallel: keys, values and their gradients round the group
+  kRotate = 8,         // round a group: keys, values and their gradients (context), chunks of asynchronous tensor parallel
   kTensorGather = 9,   // tensor parallel: inputs gathered once more in backward
   kStreamCount = 10,
 };
