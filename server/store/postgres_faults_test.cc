@@ -465,7 +465,7 @@ TEST(PostgresFullDisk, LosesNothingAndTheStoreGoesOn) {
     ASSERT_EQ(stat((server->folder() + "/data").c_str(), &owner), 0);
     ASSERT_EQ(chown(space.c_str(), owner.st_uid, owner.st_gid), 0);
     ASSERT_OK_AND_ASSIGN(const std::string made, server->Sql("CREATE TABLESPACE small LOCATION '" + space + "'"));
-    const std::string url = server->Url("full") + "%20-cdefault_tablespace%3Dsmall";
+    const std::string url = server->Url("filled") + "%20-cdefault_tablespace%3Dsmall";
     int64_t durable = 0;
     {
       ASSERT_OK_AND_ASSIGN(const auto store, OpenPostgresStore(url, Short()));
@@ -511,7 +511,7 @@ TEST(PostgresFullDisk, ADatabaseThatEndsIsAwayAndLosesNothing) {
     ASSERT_TRUE(mounted.ok()) << mounted;
     std::ofstream(folder + "/other") << std::string(48 << 20, 'x');
     ASSERT_OK_AND_ASSIGN(const auto server, PostgresServer::Start(folder));
-    const std::string url = server->Url("full");
+    const std::string url = server->Url("filled");
     int64_t durable = 0;
     ASSERT_OK_AND_ASSIGN(auto store, OpenPostgresStore(url, Short()));
     absl::Status status;

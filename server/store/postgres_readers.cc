@@ -48,7 +48,7 @@ absl::Status PostgresReaders::ReadOn(std::unique_ptr<PostgresConnection>& connec
   session.Queue(postgres::kBeginRead);
   PostgresTransaction transaction(session, *damage_);
   absl::Status status = work(transaction);
-  if (session.begun() && !session.lost()) connection->Post({{&postgres::kCommit, PostgresValues()}});
+  if (session.begun() && !session.lost()) connection->Post({{&postgres::kEndRead, PostgresValues()}});
   // An error that `work` passed over is one all the same, where it is the database's.
   return status.ok() ? session.failure() : status;
 }

@@ -11,6 +11,7 @@ using Sql = PostgresStatement;
 
 inline constexpr Sql kBegin = {"begin", "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"};
 inline constexpr Sql kBeginRead = {"begin_read", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"};
+inline constexpr Sql kEndRead = {"end_read", "COMMIT"};
 inline constexpr Sql kCommit = {"commit", "COMMIT"};
 inline constexpr Sql kRollback = {"rollback", "ROLLBACK"};
 inline constexpr Sql kSavepoint = {"savepoint", "SAVEPOINT one"};

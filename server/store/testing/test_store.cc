@@ -1,7 +1,8 @@
 #include "server/store/testing/test_store.h"
 
 #include <cstdlib>
-#include <map>
+#include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "core/process/mutex.h"
@@ -16,11 +17,19 @@ bool TestStoreIsPostgres() {
 
 std::string TestStoreUrl(const std::string& folder) {
   if (!TestStoreIsPostgres()) return absl::StrCat("sqlite:", folder, "/legoai.db");
+  // It goes with the folder: where that was removed, the next store is an empty one.
   static Mutex mutex;
-  static auto* const schemas = new std::map<std::string, std::string>;
+  static int schemas = 0;
   const MutexLock lock(mutex);
-  const auto [found, added] = schemas->try_emplace(folder, absl::StrCat("test_", schemas->size() + 1));
-  return PostgresServer::OfThisProcess().Url(found->second);
+  std::filesystem::create_directories(folder);
+  const std::string file = folder + "/postgresql-schema";
+  std::string schema;
+  std::ifstream(file) >> schema;
+  if (schema.empty()) {
+    schema = absl::StrCat("test_", ++schemas);
+    std::ofstream(file) << schema;
+  }
+  return PostgresServer::OfThisProcess().Url(schema);
 }
 
 }  // namespace legoai::store
