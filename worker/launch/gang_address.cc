@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 
@@ -162,7 +164,9 @@ absl::StatusOr<ListenSocket> ListenOn(const std::string& host, int64_t port, std
 absl::StatusOr<int> ConnectTo(const std::string& host, int64_t port, absl::Duration timeout) {
   ASSIGN_OR_RETURN(const Addresses found, Resolve(host, port, SOCK_STREAM));
   absl::StatusOr<int> fd = absl::UnavailableError("it has no address");
-  for (const addrinfo* one = found.get(); one != nullptr && !fd.ok(); one = one->ai_next) fd = Connect(*one, timeout);
+  const absl::Time until = absl::Now() + timeout;
+  for (const addrinfo* one = found.get(); one != nullptr && !fd.ok(); one = one->ai_next)
+    fd = Connect(*one, std::max(until - absl::Now(), absl::ZeroDuration()));
   return fd;
 }
 

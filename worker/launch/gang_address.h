@@ -38,8 +38,8 @@ std::string PeerAddress(int fd);
 // FieldErrors of --master-addr and --master-port.
 absl::StatusOr<ListenSocket> ListenOn(const std::string& host, int64_t port, std::string* address);
 
-// One attempt, of at most `timeout` for each of its addresses, to connect to `host`; the descriptor is close-on-exec. Errors:
-// FieldError of --master-addr if it names no host; Unavailable: nobody listens there yet.
+// One attempt, of at most `timeout`, to connect to `host`; the descriptor is close-on-exec. Errors: FieldError of --master-addr
+// if it names no host; Unavailable: nobody listens there yet.
 absl::StatusOr<int> ConnectTo(const std::string& host, int64_t port, absl::Duration timeout);
 
 }  // namespace legoai::launch
