@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 
@@ -63,6 +65,27 @@ absl::Status AwaitConnection(int fd, absl::Duration timeout) {
   socklen_t length = sizeof(error);
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
   return error == 0 ? absl::OkStatus() : absl::UnavailableError(std::strerror(error));
+}
+
+absl::StatusOr<int> Connect(const addrinfo& to, absl::Duration timeout) {
+  const int fd = socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return absl::UnavailableError(absl::StrCat("socket: ", std::strerror(errno)));
+  auto close_it = absl::MakeCleanup([fd] { close(fd); });
+  if (connect(fd, to.ai_addr, to.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return absl::UnavailableError(std::strerror(errno));
+    RETURN_IF_ERROR(AwaitConnection(fd, timeout));
+  }
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  std::move(close_it).Cancel();
+  return fd;
+}
+
+// A name that stands for this host alone, as Debian's /etc/hosts has it of the host's own: no other host finds it by that.
+bool MeansOnlyThisHost(const std::string& host, const std::string& address) {
+  unsigned char bytes[sizeof(in6_addr)];
+  const bool is_address = inet_pton(AF_INET, host.c_str(), bytes) == 1 || inet_pton(AF_INET6, host.c_str(), bytes) == 1;
+  const bool is_loopback = address.rfind("127.", 0) == 0 || address == "::1";
+  return is_loopback && !is_address && host != "localhost";
 }
 
 }  // namespace
@@ -128,6 +151,10 @@ absl::StatusOr<ListenSocket> ListenOn(const std::string& host, int64_t port, std
                       absl::StatusCode::kUnavailable);
   }
   *address = TextOf(raw);
+  if (MeansOnlyThisHost(host, *address)) {
+    return FieldError("--master-addr", host,
+                      absl::StrCat("stands for ", *address, " on this host, where no other reaches it: give its address"));
+  }
   const in_port_t bound = own.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(raw)->sin6_port
                                                     : reinterpret_cast<sockaddr_in*>(raw)->sin_port;
   std::move(close_it).Cancel();
@@ -136,15 +163,10 @@ absl::StatusOr<ListenSocket> ListenOn(const std::string& host, int64_t port, std
 
 absl::StatusOr<int> ConnectTo(const std::string& host, int64_t port, absl::Duration timeout) {
   ASSIGN_OR_RETURN(const Addresses found, Resolve(host, port, SOCK_STREAM));
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return absl::ResourceExhaustedError(absl::StrCat("socket: ", std::strerror(errno)));
-  auto close_it = absl::MakeCleanup([fd] { close(fd); });
-  if (connect(fd, found->ai_addr, found->ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return absl::UnavailableError(std::strerror(errno));
-    RETURN_IF_ERROR(AwaitConnection(fd, timeout));
-  }
-  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-  std::move(close_it).Cancel();
+  absl::StatusOr<int> fd = absl::UnavailableError("it has no address");
+  const absl::Time until = absl::Now() + timeout;
+  for (const addrinfo* one = found.get(); one != nullptr && !fd.ok(); one = one->ai_next)
+    fd = Connect(*one, std::max(until - absl::Now(), absl::ZeroDuration()));
   return fd;
 }
 

@@ -23,6 +23,8 @@
 namespace legoai::launch {
 namespace {
 
+constexpr size_t kMostStrangers = 64;  // besides as many as there are hosts
+
 std::unique_ptr<GangLink> LinkOf(int fd) {
   auto alive = std::make_unique<v1::ToHost>();
   alive->mutable_alive();
@@ -71,7 +73,7 @@ absl::StatusOr<std::unique_ptr<GangHosts>> GangHosts::Gather(const GangPlace& pl
     poll(fds.data(), fds.size(), 100);
     gang->DropThoseWhoLeft(fds);
     status = gang->HearNewcomers(fds, own);
-    if (status.ok() && fds[0].revents != 0) status = gang->Accept(listener.fd);
+    if (status.ok() && fds[0].revents != 0) gang->Accept(listener.fd);
     if (status.ok() && stop != nullptr && stop->Pending())
       status = absl::CancelledError("asked to stop before all hosts had joined");
     if (status.ok() && std::chrono::steady_clock::now() > until && !gang->Missing().empty()) {
@@ -94,10 +96,11 @@ std::vector<int64_t> GangHosts::Missing() const {
   return missing;
 }
 
-absl::Status GangHosts::Accept(int listener) {
+void GangHosts::Accept(int listener) {
   const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   if (fd >= 0) strangers_.push_back(LinkOf(fd));  // else it has left again
-  return absl::OkStatus();
+  // Whoever knocks and says nothing shall not keep hosts out.
+  if (strangers_.size() > links_.size() + kMostStrangers) strangers_.erase(strangers_.begin());
 }
 
 // Whoever speaks another language, or leaves before a word, is none of the gang.

@@ -57,7 +57,7 @@ class GangHosts {
 
  private:
   GangHosts() = default;
-  absl::Status Accept(int listener);
+  void Accept(int listener);
   absl::Status HearNewcomers(const std::vector<pollfd>& fds, const v1::HostHello& own);
   absl::Status Admit(std::unique_ptr<GangLink> link, const v1::HostHello& hello, const v1::HostHello& own);
   void DropThoseWhoLeft(const std::vector<pollfd>& fds);

@@ -218,6 +218,9 @@ TEST_F(GangTest, AnAddressThatIsNotTheFirstHostsIsAFieldError) {
   hosts_[0].request.gang->address = "no.such.host.invalid";
   RunAll();
   EXPECT_THAT(Errors()[0], HasSubstr("--master-addr = no.such.host.invalid: is no address or name of a host"));
+  hosts_[0].request.gang->address = "127.1";  // as a name in /etc/hosts
+  RunAll();
+  EXPECT_THAT(Errors()[0], HasSubstr("--master-addr = 127.1: stands for 127.0.0.1 on this host"));
 }
 
 TEST(GangAddress, ARankListensOnTheWayToTheOthersOrOnTheInterfaceThatIsGiven) {
