@@ -131,6 +131,8 @@ std::string ComputeCause(const SimulatedRecipe& winner, const SimulatedRecipe& o
 }
 
 std::string LaunchCause(const SimulatedRecipe& winner, const SimulatedRecipe& other) {
+  if (winner.estimate->recipe().compile().enable() && !other.estimate->recipe().compile().enable())
+    return ": what the host takes for an eager step, which graph mode spares";
   const int64_t w = Microbatches(winner.estimate->recipe()), o = Microbatches(other.estimate->recipe());
   return o > w ? absl::StrCat(": the host dispatches ", o, " microbatches in place of ", w) : "";
 }

@@ -1,11 +1,14 @@
 #include "planner/explain.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -65,7 +68,7 @@ class Explainer {
 
   std::string Text() {
     const std::string choices = Choices(), memory = MoreMemory(), headroom = Headroom(), next = Next(), policies = Policies();
-    return absl::StrCat(Winner(), policies, Links(), Buckets(), headroom, next, choices, memory, NearTies());
+    return absl::StrCat(Winner(), policies, Links(), Buckets(), LastChoices(), headroom, next, choices, memory, NearTies());
   }
 
  private:
@@ -121,6 +124,63 @@ class Explainer {
     add("by block", of_winner->by_block);
     add("of each parameter alone", of_winner->alone);
     return absl::StrCat("\n- FSDP's collectives: ", absl::StrJoin(texts, "; "), ".");
+  }
+
+  // What the last choices bought on the way to the winner, and what others would have; of each choice one attempt.
+  std::string LastChoices() const {
+    std::vector<std::string> texts;
+    bool spares_host = false;
+    for (const TriedChoice* tried : AttemptsOfWinner()) {
+      texts.push_back(absl::StrCat(tried->choice->name, ": ", Bought(*tried)));
+      spares_host = spares_host || tried->choice->spares_host;
+    }
+    if (texts.empty()) return "";
+    return absl::StrCat("\n- Tried last: ", absl::StrJoin(texts, "; "), ".", spares_host ? SparedText() : "");
+  }
+
+  // Those that led to the winner; of the other choices those that were tried on it or on what led to it, on the fastest of these.
+  std::vector<const TriedChoice*> AttemptsOfWinner() const {
+    std::set<const v1::Estimate*> way = {winner_.estimate};
+    for (auto tried = facts_.attempts.rbegin(); tried != facts_.attempts.rend(); ++tried) {
+      if (tried->with != nullptr && way.count(tried->with) > 0) way.insert(tried->without);
+    }
+    std::set<const v1::Estimate*> reached = way;  // with what gained nothing and only opened the way for others
+    std::vector<const TriedChoice*> told;
+    for (const TriedChoice& tried : facts_.attempts) {
+      if (reached.count(tried.without) == 0) continue;
+      if (tried.with != nullptr && !GainsTime(*tried.with, *tried.without)) reached.insert(tried.with);
+      const auto same = std::find_if(told.begin(), told.end(), [&](const auto* other) { return other->choice == tried.choice; });
+      if (same == told.end()) {
+        told.push_back(&tried);
+      } else if (const bool leads = way.count(tried.with) > 0;
+                 way.count((*same)->with) == 0 &&
+                 (leads || tried.without->step_time_seconds() < (*same)->without->step_time_seconds())) {
+        *same = &tried;
+      }
+    }
+    return told;
+  }
+
+  // "saves 300 ms of 2.214 s a step and takes 56.2 MiB more memory"
+  static std::string Bought(const TriedChoice& tried) {
+    if (tried.with == nullptr) return "was not simulated to its end";
+    const int64_t more = FullestStage(*tried.with).peak_allocated_bytes() - FullestStage(*tried.without).peak_allocated_bytes();
+    const std::string memory =
+        more == 0 ? "as much memory" : absl::StrCat(BytesText(std::abs(more)), more > 0 ? " more memory" : " less memory");
+    if (!tried.with->fits()) return absl::StrCat("does not fit: it takes ", memory);
+    const double before = tried.without->step_time_seconds(), saved = before - tried.with->step_time_seconds();
+    if (saved == 0) return absl::StrCat("changes no time, takes ", memory, " and is left out");
+    return absl::StrCat(saved > 0 ? "saves " : "costs ", SecondsText(std::abs(saved)), " of ", SecondsText(before),
+                        " a step and takes ", memory, GainsTime(*tried.with, *tried.without) ? "" : ", and is left out");
+  }
+
+  // Graph mode's gain is one figure of the device, for each operator.
+  std::string SparedText() const {
+    const v1::Device& device = facts_.request->cluster().device();
+    const auto source = std::find_if(device.sources().begin(), device.sources().end(),
+                                     [](const std::string& text) { return absl::StrContains(text, "dispatch"); });
+    return absl::StrCat(" A program spares the host ", SecondsText(device.host_dispatch_seconds()), " an operator",
+                        source == device.sources().end() ? "" : absl::StrCat(" (", *source, ")"), ".");
   }
 
   // What the policies that were asked for bought.
@@ -402,6 +462,7 @@ std::string Summarize(const v1::Recipe& recipe) {
   if (p.has_context_parallel_degree()) degree("cp", p.context_parallel_degree());
   degree("tp", p.tensor_parallel_degree());
   if (p.tensor_parallel_degree() > 1 && !parallel::SplitsTokens(p)) parts.push_back("no sequence parallel");
+  if (p.tensor_parallel_degree() > 1 && p.enable_async_tensor_parallel()) parts.push_back("asynchronous");
   if (p.sequence_parallel_gather_in_backward()) parts.push_back("inputs gathered again");
   if (p.pipeline_parallel_degree() > 1) {
     const std::string chunks = p.has_pipeline_parallel_layers_per_stage()
@@ -418,6 +479,7 @@ std::string Summarize(const v1::Recipe& recipe) {
   parts.push_back(absl::StrCat("local batch ", recipe.training().local_batch_size(),
                                passes > 1 ? absl::StrCat(" accumulated ", passes, " times") : ""));
   parts.push_back(CheckpointingText(recipe.activation_checkpoint()));
+  if (recipe.compile().enable()) parts.push_back("graph mode");
   if (const std::string bucketing = BucketingText(recipe.compile()); !bucketing.empty()) parts.push_back(bucketing);
   const v1::DType precision = recipe.training().mixed_precision_param();
   parts.push_back(precision == v1::FLOAT16 ? "float16" : precision == v1::BFLOAT16 ? "bfloat16" : "float32");

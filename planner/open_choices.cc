@@ -16,6 +16,7 @@ namespace {
 
 constexpr char kCheckpointing[] = "activation_checkpoint.";
 constexpr char kBucketing[] = "compile.fsdp_bucketing", kReorder[] = "compile.fsdp_reorder";
+constexpr char kEnable[] = "compile.enable", kAsyncTensorParallel[] = "parallelism.enable_async_tensor_parallel";
 
 bool IsOf(const std::string& constraint, const char* key) { return absl::StartsWith(constraint, absl::StrCat(key, "=")); }
 
@@ -78,6 +79,27 @@ absl::Status TakeBuckets(v1::PlanRequest* request, OpenChoices* open) {
   return absl::OkStatus();
 }
 
+bool IsConstrained(const v1::PlanRequest& request, const char* key) {
+  return std::any_of(request.constraints().begin(), request.constraints().end(),
+                     [key](const std::string& text) { return IsOf(text, key); });
+}
+
+// Programs train on CPUs (docs/recipe.md).
+void OpenLastChoices(const v1::PlanRequest& request, OpenChoices* open) {
+  if (request.cluster().device().kind() != v1::CPU || request.objective() == v1::MEMORY) return;
+  const v1::Recipe& base = request.base();
+  open->graph_mode = !base.compile().has_enable() && !IsConstrained(request, kEnable);
+  v1::Recipe asked = base;
+  for (const std::string& text : request.constraints()) {
+    if (IsOf(text, kEnable)) (void)ApplyOverride(&asked, kEnable, text.substr(text.find('=') + 1));
+  }
+  if (!open->graph_mode && !asked.compile().enable()) return;
+  open->async_tensor_parallel =
+      !base.parallelism().has_enable_async_tensor_parallel() && !IsConstrained(request, kAsyncTensorParallel);
+  open->tries_buckets = !base.compile().has_fsdp_bucketing() && !IsConstrained(request, kBucketing) &&
+                        !IsConstrained(request, kReorder) && base.compile().fsdp_buckets().empty();
+}
+
 // No constraint names it, and the base has none but the default.
 bool ChoosesDepth(const v1::PlanRequest& request) {
   const v1::Parallelism& base = request.base().parallelism();
@@ -92,6 +114,7 @@ bool ChoosesDepth(const v1::PlanRequest& request) {
 absl::StatusOr<OpenChoices> TakeOpenChoices(v1::PlanRequest* request) {
   OpenChoices open;
   ASSIGN_OR_RETURN(open.policies, TakePolicies(request));
+  OpenLastChoices(*request, &open);  // before "auto" is taken out, which names its key
   RETURN_IF_ERROR(TakeBuckets(request, &open));
   open.depth = ChoosesDepth(*request);
   return open;

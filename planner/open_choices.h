@@ -1,5 +1,5 @@
-// What a request leaves to the plan beside the layout: a policy of checkpointing (auto_sac.h), buckets of FSDP's collectives, and how
-// far ahead these are gathered.
+// What a request leaves to the plan beside the layout: a policy of checkpointing (auto_sac.h), buckets of FSDP's collectives, how
+// far ahead these are gathered, and what is decided last (last_choices.h).
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -12,6 +12,10 @@ struct OpenChoices {
   bool buckets = false;   // compile.fsdp_bucketing = "auto"
   bool reorders = true;   // of buckets: compile.fsdp_reorder
   bool depth = false;     // parallelism.fsdp_prefetch_depth, which nobody gave
+  // Of last_choices.h: keys that neither the base nor a constraint names, where programs train and the objective is the time.
+  bool graph_mode = false;             // compile.enable
+  bool async_tensor_parallel = false;  // parallelism.enable_async_tensor_parallel
+  bool tries_buckets = false;          // compile.fsdp_bucketing; not where `buckets` asks for them
 };
 
 // Takes what says "auto" out of the base and the constraints. The request is then one for any checkpointing, which leaves free what is beyond

@@ -17,10 +17,11 @@
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
 #include "planner/auto_sac.h"
-#include "planner/explain.h"
+#include "planner/last_choices.h"
 #include "planner/legal.h"
 #include "planner/open_choices.h"
 #include "planner/plan_facts.h"
+#include "planner/plan_result.h"
 #include "planner/ranking.h"
 #include "planner/schedule.h"
 #include "proto/errors.h"
@@ -31,209 +32,25 @@
 namespace legoai::planner {
 namespace {
 
-// What came of simulations, by index of the space's survivors.
-struct Outcomes {
-  // A recipe as the space has it, and the same with other collectives: indices.
-  struct Bucketed {
-    size_t by_block = 0, planned = 0, alone = 0;
-  };
-  std::vector<Bucketed> bucketed;
-  std::map<size_t, v1::Estimate> simulated;
-  std::map<size_t, std::string> failed;  // with the reason
-  std::map<size_t, PolicyGain> gains;    // of those of `simulated` that have a policy of this plan
-  std::optional<int64_t> policies;       // layouts that policies were made for; nothing where none were asked for
-  int64_t planned = 0;                   // simulations that were to be, those that were done included
-  bool stopped_early = false;            // the budget of seconds came before `planned`
-};
-
-// Of `simulated`, what fits, best first (ranking.h).
-std::vector<size_t> FittingOrder(const std::map<size_t, v1::Estimate>& simulated, v1::Objective objective) {
-  std::vector<size_t> fitting;
-  std::vector<Standing> standings;
-  for (const auto& [i, estimate] : simulated) {
-    if (!estimate.fits()) continue;
-    fitting.push_back(i);
-    const auto& stage = FullestStage(estimate);
-    standings.push_back({estimate.step_time_seconds(), HeadroomBytes(stage), stage.peak_allocated_bytes()});
-  }
-  std::vector<size_t> order;
-  for (const size_t place : RankOrder(standings, objective)) order.push_back(fitting[place]);
-  return order;
-}
-
-constexpr int64_t kRejectedShown = 20;
-
-v1::RejectedRecipe Reject(const v1::Recipe& recipe, const std::string& rule, std::string reason) {
-  v1::RejectedRecipe rejected;
-  *rejected.mutable_recipe() = recipe;
-  rejected.set_rule(rule);
-  rejected.set_reason(std::move(reason));
-  return rejected;
-}
-
-v1::RejectedRecipe RejectUnfit(const v1::Recipe& recipe, const v1::Estimate& estimate) {
-  const auto& stage = FullestStage(estimate);
-  // Another stage may need more: nobody looked.
-  const bool alone = estimate.stages_size() < recipe.parallelism().pipeline_parallel_degree();
-  auto rejected = Reject(recipe, "out_of_memory",
-                         absl::StrCat("stage ", stage.stage(), alone ? " alone" : "", " needs ",
-                                      BytesText(stage.peak_allocated_bytes()), " at ", stage.peak_at(), ", ",
-                                      BytesText(UsableBytes(stage)), " are usable"));
-  rejected.set_peak_memory_bytes(stage.peak_allocated_bytes());
-  rejected.set_is_bound(alone);
-  return rejected;
-}
-
-v1::RejectedRecipe RejectBounded(const BoundedRecipe& bounded, int64_t usable_bytes) {
-  auto rejected = Reject(bounded.recipe, "out_of_memory",
-                         absl::StrCat("needs at least ", BytesText(bounded.bound_bytes), " by the closed-form bound, ",
-                                      BytesText(usable_bytes), " are usable"));
-  rejected.set_peak_memory_bytes(bounded.bound_bytes);
-  rejected.set_is_bound(true);
-  return rejected;
-}
-
-// The result of what was simulated: all but `seconds`. Takes the space to pieces.
-class ResultMaker {
- public:
-  ResultMaker(const v1::PlanRequest& request, LegalSpace space, const Outcomes& outcomes)
-      : request_(request), space_(std::move(space)), outcomes_(outcomes) {}
-
-  v1::PlanResult Make() {
-    CollectFacts();
-    AddCounts();
-    AddRanked();
-    AddRejected();
-    if (facts_.ranked.empty() && result_.not_reached() == 0 && result_.captured() + result_.bounded_out() > 0) FindLarger();
-    result_.set_explanation(Explain(facts_, result_));
-    if (request_.min_headroom_bytes() > 0) {
-      absl::StrAppend(result_.mutable_explanation(), "\n- ", BytesText(request_.min_headroom_bytes()),
-                      " of each device are left free, as asked for: they are not counted as usable.");
-    }
-    result_.set_stopped_early(facts_.stopped_early);
-    const std::string assumed = sim::AssumedEfficiencies(request_.cluster().device());
-    if (!facts_.ranked.empty() && !assumed.empty()) absl::StrAppend(result_.mutable_explanation(), "\n", assumed);
-    const std::string busy = sim::MeasuredBusyText(request_.cluster().device());
-    if (!facts_.ranked.empty() && !busy.empty()) absl::StrAppend(result_.mutable_explanation(), "\n- ", busy, ".");
-    return std::move(result_);
-  }
-
- private:
-  void CollectFacts() {
-    facts_.request = &request_;
-    facts_.space = &space_;
-    facts_.planned = outcomes_.planned;
-    facts_.stopped_early = outcomes_.stopped_early;
-    facts_.policies = outcomes_.policies;
-    const auto simulated = [&](size_t i) {
-      const auto gain = outcomes_.gains.find(i);
-      return SimulatedRecipe{&outcomes_.simulated.at(i), &space_.survivors[i],
-                             gain == outcomes_.gains.end() ? nullptr : &gain->second};
-    };
-    for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) facts_.ranked.push_back(simulated(i));
-    const auto find = [&](size_t i) -> const v1::Estimate* {
-      const auto found = outcomes_.simulated.find(i);
-      return found == outcomes_.simulated.end() ? nullptr : &found->second;
-    };
-    for (const Outcomes::Bucketed& one : outcomes_.bucketed)
-      facts_.bucketed.push_back({find(one.planned), find(one.by_block), find(one.alone)});
-    for (size_t i = 0; i < space_.survivors.size(); ++i) {
-      const auto found = outcomes_.simulated.find(i);
-      if (found != outcomes_.simulated.end()) {
-        if (!found->second.fits()) facts_.unfit.push_back(simulated(i));
-      } else if (outcomes_.failed.count(i) == 0) {
-        facts_.not_simulated.push_back(&space_.survivors[i]);
-      }
-    }
-    if (request_.objective() == v1::MEMORY) {
-      std::stable_sort(facts_.not_simulated.begin(), facts_.not_simulated.end(),
-                       [](const Survivor* a, const Survivor* b) { return a->bound_bytes < b->bound_bytes; });
-    }
-  }
-
-  void AddCounts() {
-    result_.set_model(request_.model().name());
-    result_.set_cluster(request_.cluster().name());
-    result_.set_global_batch(request_.global_batch());
-    result_.set_seq_len(request_.seq_len());
-    result_.set_space(space_.size);
-    for (const auto& [rule, count] : space_.pruned) (*result_.mutable_pruned())[rule] = count;
-    result_.set_bounded_out(space_.bounded_out);
-    result_.set_captured(outcomes_.simulated.size());
-    result_.set_captured_unfit(facts_.unfit.size());
-    result_.set_failed(outcomes_.failed.size());
-    result_.set_not_reached(space_.undecided + facts_.not_simulated.size());
-  }
-
-  // What was simulated first; the rest of the places go to what was not, by the closed-form estimate.
-  void AddRanked() {
-    const int64_t top = request_.top() > 0 ? request_.top() : kDefaultTop;
-    const auto add = [&](v1::RankedRecipe ranked) {
-      ranked.set_rank(result_.ranked_size() + 1);
-      ranked.set_headroom_bytes(ranked.headroom_bytes() + request_.min_headroom_bytes());
-      *result_.add_ranked() = std::move(ranked);
-    };
-    for (size_t i = 0; i < facts_.ranked.size() && result_.ranked_size() < top; ++i)
-      add(RankSimulated(*facts_.ranked[i].estimate));
-    for (size_t i = 0; i < facts_.not_simulated.size() && result_.ranked_size() < top; ++i) {
-      // The same with collectives by block is among them.
-      if (facts_.not_simulated[i]->recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_PLAN) continue;
-      add(RankEstimated(request_, *facts_.not_simulated[i]));
-    }
-  }
-
-  void AddRejected() {
-    std::vector<v1::RejectedRecipe> by_memory;
-    for (const SimulatedRecipe& one : facts_.unfit) by_memory.push_back(RejectUnfit(one.estimate->recipe(), *one.estimate));
-    const int64_t usable = UsableBytes(request_.cluster());
-    for (const auto& bounded : space_.closest) by_memory.push_back(RejectBounded(bounded, usable));
-    std::stable_sort(by_memory.begin(), by_memory.end(),
-                     [](const auto& a, const auto& b) { return a.peak_memory_bytes() < b.peak_memory_bytes(); });
-    for (v1::RejectedRecipe& rejected : by_memory) {
-      if (request_.all_rejected() || result_.rejected_size() < kRejectedShown) *result_.add_rejected() = std::move(rejected);
-    }
-    // A failure is never hidden behind what does not fit.
-    for (const auto& [i, reason] : outcomes_.failed)
-      *result_.add_rejected() = Reject(space_.survivors[i].recipe, "failed", reason);
-    for (PrunedCandidate& pruned : space_.pruned_candidates) {
-      *result_.add_rejected() = Reject(pruned.recipe, pruned.rule, std::move(pruned.reason));
-    }
-  }
-
-  // An error would be one of the request, which has been pruned already.
-  void FindLarger() {
-    if (auto larger = SmallestThatMayFit(request_); larger.ok()) facts_.larger = *std::move(larger);
-  }
-
-  const v1::PlanRequest& request_;
-  LegalSpace space_;
-  const Outcomes& outcomes_;
-  PlanFacts facts_;
-  v1::PlanResult result_;
-};
-
 // Of the best recipes, so many are simulated with gathers two layers ahead too: what that hides the closed forms do not tell.
 constexpr size_t kGatheredFurther = 4;
 constexpr int64_t kLayersAhead = 2;
 // What must be exposed for it to be worth a try, as a share of the step.
 constexpr double kWorthHiding = 0.01;
 
-// Whether parameters are gathered in a step.
-bool GathersShards(const v1::Recipe& recipe) {
-  const v1::Parallelism& p = recipe.parallelism();
-  return p.data_parallel_shard_degree() * p.context_parallel_degree() > 1 && p.zero_stage() == 3;
-}
-
 // Whether each forward and backward gathers parameters, and something is left to hide.
 bool MayGatherFurther(const v1::Estimate& estimate) {
   const v1::Parallelism& p = estimate.recipe().parallelism();
-  const bool gathers = GathersShards(estimate.recipe()) && p.pipeline_parallel_degree() == 1 &&
+  const bool gathers = HasShards(estimate.recipe()) && p.zero_stage() == 3 && p.pipeline_parallel_degree() == 1 &&
                        p.fsdp_reshard_after_forward() != v1::RESHARD_NEVER;
   return gathers && estimate.breakdown().exposed_communication_seconds() > kWorthHiding * estimate.step_time_seconds();
 }
 
 // Of the best recipes that shard parameters, so many are simulated with their collectives in planned buckets.
 constexpr size_t kBucketed = 4;
+
+// Each of the last choices is tried on so many of the best recipes that it may change.
+constexpr size_t kTried = 4;
 
 // Policies are made for so many layouts: each takes up to a dozen simulations.
 constexpr size_t kPolicies = 4;
@@ -277,7 +94,7 @@ class Run {
     if (!status.ok()) return status;
     outcomes_.planned = Planned();
     outcomes_.stopped_early = space_.undecided > 0 || finished_ < outcomes_.planned;
-    v1::PlanResult result = ResultMaker(request_, std::move(space_), outcomes_).Make();
+    v1::PlanResult result = MakeResult(request_, std::move(space_), outcomes_);
     result.set_seconds(Elapsed());
     return result;
   }
@@ -295,7 +112,7 @@ class Run {
 
   std::vector<v1::RankedRecipe> BestSoFar() const {
     std::vector<v1::RankedRecipe> best;
-    for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) {
+    for (const size_t i : RankedOrder(outcomes_, request_.objective())) {
       if (static_cast<int64_t>(best.size()) == kBestSoFar) break;
       v1::RankedRecipe& ranked = best.emplace_back(RankSimulatedSoFar(outcomes_.simulated.at(i)));
       ranked.set_rank(static_cast<int64_t>(best.size()));
@@ -335,7 +152,7 @@ class Run {
   // Until the schedule or the time is over.
   absl::Status Capture() {
     for (;;) {
-      const std::vector<size_t> fitting = FittingOrder(outcomes_.simulated, request_.objective());
+      const std::vector<size_t> fitting = FittingOrder(outcomes_, request_.objective());
       const std::vector<size_t> round = schedule_->NextRound(fitting);
       if (round.empty()) break;
       SetUnfitTimeBelow(fitting);
@@ -347,13 +164,17 @@ class Run {
       if (!complete) return absl::OkStatus();
     }
     if (open_.policies) RETURN_IF_ERROR(MakePolicies());
+    for (const LastChoice* const choice : LastChoices(open_)) {
+      ASSIGN_OR_RETURN(const auto complete, Try(*choice));
+      if (!complete) return absl::OkStatus();
+    }
     return open_.buckets ? PlanBuckets() : absl::OkStatus();
   }
 
   // The best, with gathers further ahead: recipes that the space gets besides. False: the time is over.
   absl::StatusOr<bool> GatherFurther() {
     std::vector<size_t> round;
-    for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) {
+    for (const size_t i : FittingOrder(outcomes_, request_.objective())) {
       if (round.size() == kGatheredFurther) break;
       if (!MayGatherFurther(outcomes_.simulated.at(i))) continue;
       round.push_back(space_.survivors.size());
@@ -376,13 +197,37 @@ class Run {
     return space_.survivors.size() - 1;
   }
 
+  // The best again with the choice made. False: the time is over.
+  absl::StatusOr<bool> Try(const LastChoice& choice) {
+    std::vector<size_t> round;
+    for (const size_t i : FittingOrder(outcomes_, request_.objective())) {
+      if (round.size() == kTried) break;
+      if (!choice.may(space_.survivors[i].recipe) || IsSlowerThanWithout(i)) continue;
+      Survivor with = space_.survivors[i];
+      choice.make(open_, &with.recipe);
+      if (!IsLegal(with.recipe) || Find(with.recipe)) continue;
+      round.push_back(AddSurvivor(std::move(with)));
+      outcomes_.attempts.push_back({&choice, i, round.back()});
+      if (const auto gain = outcomes_.gains.find(i); gain != outcomes_.gains.end()) outcomes_.gains[round.back()] = gain->second;
+    }
+    return CaptureMore(round);
+  }
+
+  // Of an attempt: what it was made of is the better one to go on with.
+  bool IsSlowerThanWithout(size_t with) const {
+    return std::any_of(outcomes_.attempts.begin(), outcomes_.attempts.end(), [&](const Attempt& attempt) {
+      return attempt.with == with && outcomes_.simulated.at(with).step_time_seconds() >
+                                         outcomes_.simulated.at(attempt.without).step_time_seconds();
+    });
+  }
+
   // The best again, with their collectives in planned buckets, and of each parameter alone.
   absl::Status PlanBuckets() {
     std::vector<size_t> round;
-    for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) {
+    for (const size_t i : RankedOrder(outcomes_, request_.objective())) {
       if (outcomes_.bucketed.size() == kBucketed) break;
       Survivor planned = space_.survivors[i];
-      if (!GathersShards(planned.recipe)) continue;
+      if (!HasShards(planned.recipe)) continue;
       v1::CompileSection* const compile = planned.recipe.mutable_compile();
       compile->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);
       compile->set_fsdp_reorder(open_.reorders);
@@ -433,7 +278,7 @@ class Run {
   // One recipe of each layout that memory makes recompute, or keeps from fitting, and that would be the fastest without: those
   // that fit with more recomputation first.
   std::vector<size_t> LayoutsHeldBack() const {
-    std::vector<size_t> order = FittingOrder(outcomes_.simulated, request_.objective()), unfit;
+    std::vector<size_t> order = FittingOrder(outcomes_, request_.objective()), unfit;
     if (order.empty()) return {};  // then full checkpointing fits in none
     const double fastest = outcomes_.simulated.at(order[0]).step_time_seconds();
     for (const auto& [i, estimate] : outcomes_.simulated) {
@@ -486,12 +331,18 @@ class Run {
     if (found->section.mode() == v1::AC_SELECTIVE) outcomes_.gains[index] = GainOf(*found);
   }
 
-  // Of a recipe among the survivors, which get it if they lack it.
-  size_t IndexOf(Survivor one) {
-    const std::string text = one.recipe.SerializeAsString();
+  // Where a recipe is among the survivors.
+  std::optional<size_t> Find(const v1::Recipe& recipe) const {
+    const std::string text = recipe.SerializeAsString();
     const auto same = std::find_if(space_.survivors.begin(), space_.survivors.end(),
                                    [&](const Survivor& other) { return other.recipe.SerializeAsString() == text; });
-    if (same != space_.survivors.end()) return static_cast<size_t>(same - space_.survivors.begin());
+    if (same == space_.survivors.end()) return std::nullopt;
+    return static_cast<size_t>(same - space_.survivors.begin());
+  }
+
+  // Of a recipe among the survivors, which get it if they lack it.
+  size_t IndexOf(Survivor one) {
+    if (const auto known = Find(one.recipe)) return *known;
     space_.survivors.push_back(std::move(one));
     ++space_.size;
     return space_.survivors.size() - 1;
@@ -552,7 +403,7 @@ class Run {
   LegalSpace space_;
   std::optional<Schedule> schedule_;  // of space_
   Outcomes outcomes_;
-  int64_t further_ = 0;  // recipes of GatherFurther and PlanBuckets
+  int64_t further_ = 0;  // recipes of GatherFurther, Try and PlanBuckets
   int64_t finished_ = 0;
   bool any_fits_ = false;
   double unfit_time_below_seconds_ = 0;  // of whole rounds: SimRequest

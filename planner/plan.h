@@ -12,6 +12,10 @@
 // more, in planned buckets and with collectives of each parameter. What wins has compile.fsdp_buckets or needs none: no plan says
 // "auto".
 //
+// Where programs train (CPUs), graph mode, asynchronous tensor parallel and planned buckets are tried last, each on the best
+// recipes, unless the base or a constraint names its key (last_choices.h). One that is simulated to be faster by more than a near
+// tie is ranked, and the explanation says what each bought or would have cost.
+//
 // With activation_checkpoint.mode = "auto", in the base or as a constraint, the layouts that would be fastest without
 // recomputation and that memory holds back get a policy each (auto_sac.h), which fills memory_budget_gib or, if that is 0, what a
 // device has for tensors. These are recipes of the space too. Recipes above the budget do not fit.

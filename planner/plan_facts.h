@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/recipe/keep_policy.h"
+#include "planner/last_choices.h"
 #include "planner/legal.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/plan.pb.h"
@@ -34,6 +35,12 @@ struct BucketedRecipe {
   const v1::Estimate *planned = nullptr, *by_block = nullptr, *alone = nullptr;
 };
 
+// One recipe again with one of the last choices made. Null: that failed, or was not reached.
+struct TriedChoice {
+  const LastChoice* choice = nullptr;
+  const v1::Estimate *without = nullptr, *with = nullptr;
+};
+
 struct PlanFacts {
   const v1::PlanRequest* request = nullptr;
   const LegalSpace* space = nullptr;
@@ -43,6 +50,7 @@ struct PlanFacts {
   int64_t planned = 0;                         // planned simulations, including completed ones
   bool stopped_early = false;                  // the budget of seconds ended before `planned`
   std::vector<BucketedRecipe> bucketed;        // of the best, where fsdp_bucketing is left to the plan
+  std::vector<TriedChoice> attempts;           // on the best, in the order in which they were tried
   std::optional<int64_t> policies = {};        // made for so many layouts; nothing if no plan with policies was asked for
   std::optional<LargerCluster> larger;         // set if nothing fits
 };

@@ -37,6 +37,11 @@ struct Standing {
 // Whether `seconds` is no more than kNearTie above `fastest`.
 constexpr bool IsNearTie(double seconds, double fastest) { return seconds <= fastest * (1 + kNearTie); }
 
+// Whether a recipe that fits is faster with a choice than without it, beyond a near tie.
+inline bool GainsTime(const v1::Estimate& with, const v1::Estimate& without) {
+  return with.fits() && !IsNearTie(without.step_time_seconds(), with.step_time_seconds());
+}
+
 // Indices of recipes that were simulated and fit, best first. The fastest and its near ties come first, then the fastest of the
 // rest and its near ties, and so on: "nearly equal" is not transitive, but groups that begin with their fastest are an order. In
 // a group the larger headroom wins, then the shorter time, then the smaller index. By MEMORY the groups are of peaks, and in a

@@ -30,9 +30,9 @@ Broken RefusedBeside(const Candidate& c, const std::string& bucketing) {
                   absl::StrCat("cannot go with compile.fsdp_bucketing = \"", bucketing, "\": use ", use,
                                ", or fsdp_bucketing = \"block\""));
   };
-  if (p.zero_stage() != 3) return beside("parallelism.zero_stage", p.zero_stage(), "3");
-  if (c.layout.mesh.dp_replicate > 1)
-    return beside("parallelism.data_parallel_replicate_degree", c.layout.mesh.dp_replicate, "1");
+  if (c.layout.mesh.dp_replicate > 1 && c.layout.mesh.dp_shard * c.layout.mesh.cp == 1)
+    return beside("parallelism.data_parallel_replicate_degree", c.layout.mesh.dp_replicate,
+                  "data_parallel_shard_degree above 1, which leaves something to gather");
   if (const int64_t size = p.fsdp_reshard_after_forward_size(); size > 0)
     return beside("parallelism.fsdp_reshard_after_forward_size", size, "0");
   // Passes gather one bucket ahead, or none.

@@ -72,13 +72,24 @@ TEST(FsdpBucketing, NeedsAProgramAndRefusesWhatItDoesNotGoWith) {
   EXPECT_EQ(Refusal(recipe).field(), "compile.fsdp_reorder");
   using Set = void (v1::Parallelism::*)(int64_t);
   for (const auto& [set, value, field] : std::vector<std::tuple<Set, int64_t, std::string>>{
-           {&v1::Parallelism::set_zero_stage, 2, "zero_stage"},
-           {&v1::Parallelism::set_data_parallel_replicate_degree, 2, "data_parallel_replicate_degree"},
+           {&v1::Parallelism::set_data_parallel_replicate_degree, 8, "data_parallel_replicate_degree"},
            {&v1::Parallelism::set_fsdp_reshard_after_forward_size, 2, "fsdp_reshard_after_forward_size"},
            {&v1::Parallelism::set_fsdp_prefetch_depth, 2, "fsdp_prefetch_depth"}}) {
     recipe = Bucketed({{"layers.*"}});
     (recipe.mutable_parallelism()->*set)(value);
     EXPECT_EQ(Refusal(recipe).field(), "parallelism." + field);
+  }
+}
+
+TEST(FsdpBucketing, GoesWithReplicasOfShardsAndWithEveryZeroStage) {
+  for (const int64_t stage : {1, 2, 3}) {
+    for (const int64_t replicas : {1, 2}) {
+      v1::Recipe recipe = Bucketed({{"layers.*"}});
+      recipe.mutable_parallelism()->set_zero_stage(stage);
+      recipe.mutable_parallelism()->set_data_parallel_replicate_degree(replicas);
+      const auto resolved = ResolvedRecipe::Create(recipe, model::ResolveModel("llama3-1b").value(), 8);
+      EXPECT_TRUE(resolved.ok()) << resolved.status();
+    }
   }
 }
 

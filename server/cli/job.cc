@@ -193,7 +193,7 @@ absl::StatusOr<std::unique_ptr<planner::Estimator>> SimProcesses() {
 
 absl::StatusOr<v1::PlanRequest> ReadPlanRequest(const Arguments& arguments) {
   v1::PlanRequest request;
-  ASSIGN_OR_RETURN(auto base, ReadRecipe(arguments.Text("recipe"), arguments));
+  ASSIGN_OR_RETURN(auto base, parallel::LoadBase(arguments.Text("recipe"), arguments.recipe_keys()));
   ASSIGN_OR_RETURN(auto model, ReadModel(arguments, &base));
   ASSIGN_OR_RETURN(auto cluster, ResolveCluster(arguments.Text("cluster")));
   RETURN_IF_ERROR(ReadPrice(arguments, &cluster));

@@ -31,9 +31,10 @@ namespace {
 
 constexpr char kShardDegree[] = "parallelism.data_parallel_shard_degree";
 constexpr char kSchedule[] = "parallelism.pipeline_parallel_schedule";
-constexpr char kAuto[] = "auto";  // of activation_checkpoint.mode: asks the planner for a policy
+constexpr char kAuto[] = "auto";  // of activation_checkpoint.mode and compile.fsdp_bucketing: asks the planner
+constexpr char kBucketing[] = "compile.fsdp_bucketing";
 
-// What planner/space.h decides.
+// What planner/space.h decides, and planner/last_choices.h.
 struct Key {
   const char *section, *name;
   bool of_pipeline = false;  // says nothing without one
@@ -54,7 +55,10 @@ constexpr Key kPlanned[] = {{"training", "local_batch_size"},
                             {"parallelism", "pipeline_parallel_layers_per_stage", true},
                             {"parallelism", "pipeline_parallel_microbatch_size", true},
                             {"activation_checkpoint", "mode"},
-                            {"activation_checkpoint", "selective_ac_option"}};
+                            {"activation_checkpoint", "selective_ac_option"},
+                            {"parallelism", "enable_async_tensor_parallel"},
+                            {"compile", "enable"},
+                            {"compile", "fsdp_bucketing"}};
 
 std::string PathOf(const Key& key) { return absl::StrCat(key.section, ".", key.name); }
 
@@ -135,6 +139,13 @@ std::string OtherBudgetText(const LayoutRequest& request, const v1::Recipe& kept
                       before > 0 ? absl::StrCat("planned for ", BytesText(before * kGiB)) : "not planned", "\n");
 }
 
+// Whether the file or a constraint leaves FSDP's buckets to the plan.
+bool LeavesBuckets(const v1::JobSpec& spec) {
+  const auto& constraints = spec.planning().constraints();
+  return IsOpen(spec.recipe(), {"compile", "fsdp_bucketing"}) ||
+         std::find(constraints.begin(), constraints.end(), absl::StrCat(kBucketing, "=", kAuto)) != constraints.end();
+}
+
 // What is open as `kept` has it; nothing where that does not suit the rest, or other ranks.
 std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recipe& kept) {
   const auto budget = AskedBudget(request);
@@ -147,13 +158,14 @@ std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recip
     const std::string value = ValueOf(kept, key);
     if (!value.empty() && !ApplyOverride(&open, PathOf(key), value).ok()) return std::nullopt;
   }
-  auto recipe = Constrained(request.spec, std::move(open));
-  if (!recipe) return std::nullopt;
-  if (v1::CompileSection& compile = *recipe->mutable_compile(); compile.fsdp_bucketing() == v1::BUCKET_BY_PLAN) {
+  if (LeavesBuckets(request.spec)) {
+    v1::CompileSection& compile = *open.mutable_compile();
     compile.set_fsdp_bucketing(kept.compile().fsdp_bucketing());
     compile.set_fsdp_reorder(kept.compile().fsdp_reorder());
     *compile.mutable_fsdp_buckets() = kept.compile().fsdp_buckets();
   }
+  auto recipe = Constrained(request.spec, std::move(open));
+  if (!recipe) return std::nullopt;
   if (budget) recipe->mutable_activation_checkpoint()->set_memory_budget_gib(*budget);
   const auto resolved = parallel::ResolvedRecipe::Create(*recipe, request.model, Ranks(request.cluster));
   return resolved.ok() ? recipe : std::nullopt;
@@ -182,7 +194,8 @@ absl::StatusOr<v1::PlanRequest> MakeRequest(const LayoutRequest& request, const 
   v1::PlanRequest plan;
   *plan.mutable_model() = request.model;
   *plan.mutable_cluster() = WithoutEmulation(request.cluster);
-  *plan.mutable_base() = WithDefaults(recipe);
+  *plan.mutable_base() = recipe;
+  parallel::FillBaseDefaults(plan.mutable_base());
   plan.set_global_batch(training.global_batch_size());
   plan.set_seq_len(plan.base().training().seq_len());
   *plan.mutable_constraints() = request.spec.planning().constraints();

@@ -78,7 +78,7 @@ TEST_F(TrainLayout, AJobIsTrainedWithTheRecipeThatLegoPlanRanksFirst) {
   const Result dry = Run(Train({"--nproc", "2", "--parallelism.pipeline_parallel_degree=1", "--dry-run", "-o", "json"}));
   ASSERT_EQ(dry.code, 0) << dry.err;
   const Json chosen = Json::parse(dry.out)["recipe"];
-  for (const char* section : {"training", "parallelism", "activation_checkpoint"}) EXPECT_EQ(chosen[section], best[section]);
+  for (const char* section : {"training", "parallelism", "activation_checkpoint", "compile"}) EXPECT_EQ(chosen[section], best[section]);
   EXPECT_EQ(chosen["training"]["mixed_precision_param"], "float32") << "the processor has bfloat16 in software only";
   EXPECT_THAT(dry.err, AllOf(HasSubstr("planned for cpu:2x1, as the file leaves it open: "), HasSubstr(" a step predicted, "),
                              HasSubstr("\n  training.local_batch_size = " + best["training"]["local_batch_size"].dump() + "\n"),
@@ -324,10 +324,10 @@ TEST(LayoutKeys, AFileWithTheBatchAndNotTheLocalOneLeavesTheRestOpen) {
 
 TEST(LayoutKeys, OpenIsWhatIsNotSaidOrDerived) {
   v1::Recipe recipe = GivenBatch();
-  EXPECT_EQ(OpenKeys(recipe).size(), 17u);
+  EXPECT_EQ(OpenKeys(recipe).size(), 20u);
   recipe.mutable_parallelism()->set_data_parallel_shard_degree(-1);
   recipe.mutable_parallelism()->set_pipeline_parallel_schedule(v1::GPIPE);
-  EXPECT_EQ(OpenKeys(recipe).size(), 17u) << "derived; a schedule without stages";
+  EXPECT_EQ(OpenKeys(recipe).size(), 20u) << "derived; a schedule without stages";
   recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
   recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
   EXPECT_THAT(OpenKeys(recipe),

@@ -318,6 +318,12 @@ absl::Status CheckRecipe(std::string_view path, v1::Recipe* recipe) {
   return absl::OkStatus();
 }
 
+absl::Status CheckBase(std::string_view path, v1::Recipe* base) {
+  if (absl::Status status = parallel::CheckRecipe(*base); !status.ok()) return Under(path, status);
+  parallel::FillBaseDefaults(base);
+  return absl::OkStatus();
+}
+
 absl::Status CheckPaths(std::string_view path, const v1::Recipe& recipe) {
   absl::Status status = CheckAbsolute(Join(path, "model.initial_load_path"), recipe.model().initial_load_path());
   if (status.ok() && recipe.model().tokenizer_path() != "byte")

@@ -140,7 +140,7 @@ absl::StatusOr<v1::JobSpec> CheckSubmission(const v1::CreateJobRequest& request)
   absl::Status status = CheckText("spec.display_name", spec.display_name(), kMostDisplayName);
   if (status.ok()) status = CheckDataset(&spec);
   if (status.ok()) status = CheckBatch(spec.recipe().training());
-  if (status.ok()) status = CheckRecipe("spec.recipe", spec.mutable_recipe());
+  if (status.ok()) status = CheckBase("spec.recipe", spec.mutable_recipe());
   if (status.ok()) status = CheckPaths("spec.recipe", spec.recipe());
   if (status.ok()) status = CheckResources(spec.mutable_resources());
   if (status.ok()) status = CheckPlanning(spec.recipe(), spec.mutable_planning());

@@ -46,7 +46,7 @@ absl::StatusOr<v1::PlanRequest> CheckPlanRequest(v1::PlanRequest request) {
   // The batch of the request is the one that counts; constraints are held against it.
   request.mutable_base()->mutable_training()->set_global_batch_size(request.global_batch());
   request.mutable_base()->mutable_training()->set_seq_len(request.seq_len());
-  if (status.ok()) status = CheckRecipe("base", request.mutable_base());
+  if (status.ok()) status = CheckBase("base", request.mutable_base());
   if (status.ok() && request.has_resume_from()) status = CheckRecipe("resume_from", request.mutable_resume_from());
   if (status.ok())
     status = CheckConstraints("constraints", {request.constraints().begin(), request.constraints().end()}, request.base());

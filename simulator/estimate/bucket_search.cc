@@ -46,7 +46,7 @@ class Profiler {
       ASSIGN_OR_RETURN(gather, LinkOf(found_.gathers[0].collective, collectives));
     }
     if (!found_.reductions.empty()) {
-      ASSIGN_OR_RETURN(reduce, LinkOf(found_.reductions[0].collective, collectives));
+      ASSIGN_OR_RETURN(reduce, ReduceLink(collectives));
     }
     for (const graph::Reduction& reduction : found_.reductions) {
       ASSIGN_OR_RETURN(const int64_t bytes, BytesOf(reduction.collective));
@@ -56,6 +56,9 @@ class Profiler {
     ASSIGN_OR_RETURN(profile.forward, PassOf(Phase::kForward));
     ASSIGN_OR_RETURN(profile.backward, PassOf(Phase::kBackward));
     for (WrapPass* const pass : {&profile.forward, &profile.backward}) pass->gather = gather, pass->reduce = reduce;
+    if (!profile.forward.modules.empty() || found_.reductions.empty()) return profile;
+    ASSIGN_OR_RETURN(profile.forward, PassOfReductions());
+    profile.forward.gather = reduce;
     return profile;
   }
 
@@ -75,6 +78,43 @@ class Profiler {
     ASSIGN_OR_RETURN(const double none, collectives.Time(call.kind, 0, ranks));
     ASSIGN_OR_RETURN(const double many, collectives.Time(call.kind, kMany, ranks));
     return LinkTime{none, (many - none) / static_cast<double>(kMany)};
+  }
+
+  // With the sums over replicas, of a shard's bytes, that follow.
+  absl::StatusOr<LinkTime> ReduceLink(const CollectiveCostModel& collectives) const {
+    ASSIGN_OR_RETURN(LinkTime link, LinkOf(found_.reductions[0].collective, collectives));
+    for (const graph::Reduction& reduction : found_.reductions) {
+      if (!reduction.replicas) continue;
+      ASSIGN_OR_RETURN(const int64_t whole, BytesOf(reduction.collective));
+      ASSIGN_OR_RETURN(const int64_t shard, BytesOf(reduction.replicas->collective));
+      ASSIGN_OR_RETURN(const LinkTime replicas, LinkOf(reduction.replicas->collective, collectives));
+      link.latency_seconds += replicas.latency_seconds;
+      link.seconds_per_byte +=
+          replicas.seconds_per_byte * static_cast<double>(shard) / static_cast<double>(std::max<int64_t>(1, whole));
+      break;
+    }
+    return link;
+  }
+
+  // Parameters that stay whole are not gathered beside computation: only reductions are beside it, each beside what follows it.
+  // Backwards in time that is what the algorithm does with gathers.
+  absl::StatusOr<WrapPass> PassOfReductions() const {
+    std::map<std::string, size_t> last;  // of the step's last microbatch
+    for (size_t i = 0; i < found_.reductions.size(); ++i) last[found_.reductions[i].parameter] = i;
+    std::vector<size_t> reductions;
+    for (const auto& [_, reduction] : last) reductions.push_back(reduction);
+    std::sort(reductions.rbegin(), reductions.rend());
+    WrapPass pass;
+    std::map<std::string, size_t> places;
+    for (const size_t i : reductions) {
+      const graph::Reduction& reduction = found_.reductions[i];
+      const bool is_first = i == 0 || found_.reductions[i - 1].span != reduction.span;
+      const uint32_t end = reduction.start.front();
+      const uint32_t begin = is_first ? found_.spans[reduction.span].first : found_.reductions[i - 1].start.front();
+      ASSIGN_OR_RETURN(const int64_t bytes, BytesOf(reduction.collective));
+      Add(parallel::ModuleOfParameter(reduction.parameter), {.gather = bytes}, begin, end, &places, &pass);
+    }
+    return pass;
   }
 
   // Until the next gather, or the end of the forward or backward.
@@ -102,20 +142,29 @@ class Profiler {
     for (const size_t i : LastGathers(phase)) {
       const Gather& gather = found_.gathers[i];
       const uint32_t begin = gather.start.front(), end = EndOf(i);
-      const std::string name = parallel::ModuleOfParameter(gather.parameter);
-      const auto [found, fresh] = places.try_emplace(name, pass.modules.size());
-      if (fresh) pass.modules.emplace_back().name = name;
-      WrapModule& module = pass.modules[found->second];
       ASSIGN_OR_RETURN(const int64_t bytes, BytesOf(gather.collective));
       const auto reduced = phase == Phase::kBackward ? reduced_.find(gather.parameter) : reduced_.end();
       const int64_t reduce_bytes = reduced == reduced_.end() ? 0 : reduced->second;
-      module.gather_bytes += bytes;
-      module.reduce_bytes += reduce_bytes;
-      module.held_bytes += bytes + reduce_bytes;
-      module.compute_seconds += std::accumulate(seconds_.begin() + begin, seconds_.begin() + end, 0.0);
-      module.peak_bytes = std::max(module.peak_bytes, *std::max_element(live_.begin() + begin, live_.begin() + end));
+      Add(parallel::ModuleOfParameter(gather.parameter), {.gather = bytes, .reduce = reduce_bytes}, begin, end, &places, &pass);
     }
     return pass;
+  }
+
+  struct Sent {
+    int64_t gather = 0, reduce = 0;  // bytes
+  };
+  // A parameter's part of its module: what it sends, and the instructions [begin, end) that are computed with it.
+  void Add(const std::string& name, const Sent& sent, uint32_t begin, uint32_t end, std::map<std::string, size_t>* places,
+           WrapPass* pass) const {
+    const auto [found, fresh] = places->try_emplace(name, pass->modules.size());
+    if (fresh) pass->modules.emplace_back().name = name;
+    WrapModule& module = pass->modules[found->second];
+    module.gather_bytes += sent.gather;
+    module.reduce_bytes += sent.reduce;
+    module.held_bytes += sent.gather + sent.reduce;
+    module.compute_seconds += std::accumulate(seconds_.begin() + begin, seconds_.begin() + end, 0.0);
+    if (begin == end) return;
+    module.peak_bytes = std::max(module.peak_bytes, *std::max_element(live_.begin() + begin, live_.begin() + end));
   }
 
   const StageTrace& stage_;

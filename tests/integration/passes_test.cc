@@ -83,6 +83,44 @@ std::vector<PassCase> PassCases() {
   Case kept = Fsdp2("kept_parameters", TinyLlama());
   kept.recipe.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_NEVER);
   cases.push_back({kept, Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.*"}})});
+  const auto replicated = [](const std::string& name, int64_t replicas) {
+    Case made = Fsdp2(name, TinyLlama());
+    made.world_size = 2 * replicas;
+    made.recipe.mutable_parallelism()->set_data_parallel_replicate_degree(replicas);
+    return made;
+  };
+  cases.push_back({replicated("hsdp_vanilla", 2), Compiled(v1::BUCKET_NOTHING, false)});
+  cases.push_back({replicated("hsdp_reorder", 2), Compiled(v1::BUCKET_NOTHING, true)});
+  cases.push_back({replicated("hsdp_bucket", 2), Compiled(v1::BUCKET_BY_MODULES, false, {{"layers.*"}, {"norm", "output"}})});
+  Case hsdp = replicated("hsdp_bucket_and_reorder_in_bf16_accumulated", 2);
+  hsdp.recipe.mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
+  hsdp.recipe.mutable_training()->set_global_batch_size(16);
+  cases.push_back({hsdp, Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.*"}, {"norm", "output"}})});
+  hsdp.name = "hsdp_parts_of_layers_zero1_accumulated";
+  hsdp.recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+  hsdp.recipe.mutable_parallelism()->set_zero_stage(1);
+  cases.push_back({hsdp, Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.0.mlp", "layers.1.self_attn"}, {"norm", "output"}})});
+  for (const int64_t stage : {1, 2}) {
+    const auto zero = [stage](const std::string& name) {
+      Case made = Fsdp2(absl::StrCat("zero", stage, "_", name), TinyLlama());
+      made.recipe.mutable_parallelism()->set_zero_stage(stage);
+      return made;
+    };
+    cases.push_back({zero("vanilla"), Compiled(v1::BUCKET_NOTHING, false)});
+    Case accumulated = zero("bucket_and_reorder_accumulated");
+    accumulated.recipe.mutable_training()->set_global_batch_size(8);
+    cases.push_back({accumulated, Compiled(v1::BUCKET_BY_MODULES, true, {{"tok_embeddings", "layers.*"}, {"norm", "output"}})});
+    accumulated.name = absl::StrCat("zero", stage, "_tied_bucket");
+    accumulated.model = TinyGpt2();
+    cases.push_back({accumulated, Compiled(v1::BUCKET_BY_MODULES, false, {{"layers.*"}})});
+  }
+  Case stages = replicated("hsdp_pipeline_zero_bubble", 2);
+  stages.model = DeepLlama();
+  stages.world_size = 8;
+  stages.recipe.mutable_training()->set_local_batch_size(4);
+  stages.recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
+  stages.recipe.mutable_parallelism()->set_pipeline_parallel_schedule(v1::INTERLEAVED_ZERO_BUBBLE);
+  cases.push_back({stages, Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.*"}, {"norm", "output"}})});
   for (const v1::PipelineSchedule schedule :
        {v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::INTERLEAVED_ZERO_BUBBLE, v1::DUALPIPE_V}) {
     Case pp = Fsdp2("pipeline_" + EnumText(schedule), DeepLlama());

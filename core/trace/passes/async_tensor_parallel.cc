@@ -28,6 +28,7 @@ struct Product {
 // An all-gather of tokens whose first reader is a product, or a reduce-scatter of one's result.
 struct Edge {
   Product product;
+  std::vector<Product> others;  // of an all-gather: products of the same tokens that can be computed with it
   uint32_t at = kNone;        // the collective
   uint32_t permuted = kNone;  // the copy between collective and product where a batch has several sequences
   uint32_t sum = kNone;       // of a reduce-scatter: the instruction that adds the product to what others gave
@@ -169,7 +170,36 @@ class Chunking {
     if (!IsWhole(left) || !IsOfAllTokens(left, *edge) || !IsMadeEmpty(gathered)) return std::nullopt;
     edge->product = *product;
     if (!IsAlone(*edge)) return std::nullopt;
+    for (const uint32_t reader : Uses(whole)) {
+      if (const auto other = OtherReader(reader, *edge)) edge->others.push_back(*other);
+    }
     return edge;
+  }
+
+  // A later product of the gathered tokens, all of whose operands are there when the first one is computed.
+  std::optional<Product> OtherReader(uint32_t i, const Edge& edge) {
+    const uint32_t first = edge.product.at;
+    const Instruction &a = rewriter_.At(first), &b = rewriter_.At(i);
+    if (i <= first || a.phase != b.phase || a.action != b.action || a.microbatch != b.microbatch) return std::nullopt;
+    const auto product = ProductAt(i);
+    if (!product || !(GeometryOf(product->left) == GeometryOf(edge.product.left)) ||
+        StorageOf(product->left) != StorageOf(edge.product.left))
+      return std::nullopt;
+    const Operands operands = OperandsOf(trace(), b);
+    const bool there = std::all_of(operands.reads.begin(), operands.reads.end(),
+                                   [&](uint32_t value) { return IsUnchanged(StorageOf(value), first, i); });
+    return there ? product : std::nullopt;
+  }
+
+  // Whether nothing writes a storage, or makes it, between two instructions.
+  bool IsUnchanged(uint32_t storage, uint32_t begin, uint32_t end) {
+    return std::all_of(users_[storage].begin(), users_[storage].end(), [&](uint32_t user) {
+      if (user <= begin || user >= end || IsView(user) || graph::IsView(trace().OperatorName(rewriter_.At(user)))) return true;
+      const Operands operands = OperandsOf(trace(), rewriter_.At(user));
+      const auto is_of = [&](uint32_t value) { return StorageOf(value) == storage; };
+      return std::none_of(operands.writes.begin(), operands.writes.end(), is_of) &&
+             std::none_of(operands.results.begin(), operands.results.end(), is_of);
+    });
   }
 
   std::optional<Edge> FindScatter(uint32_t i) {
@@ -253,13 +283,13 @@ class Chunking {
   // Rows of the product of the tokens of rank `block`: a product for each sequence of the batch. `left` and `result` give the
   // values of a sequence's rows.
   template <class Left, class Result>
-  void Multiply(const Edge& edge, Left left, Result result) {
-    const Instruction& whole = rewriter_.At(edge.product.at);
-    const bool biased = edge.product.rows == 1;
+  void Multiply(const Edge& edge, const Product& product, Left left, Result result) {
+    const Instruction& whole = rewriter_.At(product.at);
+    const bool biased = product.rows == 1;
     for (int64_t sequence = 0; sequence < edge.batch; ++sequence) {
       std::vector<Argument> arguments(trace().arguments.begin() + whole.first_argument,
                                       trace().arguments.begin() + whole.first_argument + whole.argument_count);
-      arguments[edge.product.rows] = Tensor(left(sequence));
+      arguments[product.rows] = Tensor(left(sequence));
       const uint32_t out = result(sequence);
       arguments.push_back(Tensor(out));
       Emit(biased ? "aten::addmm.out" : "aten::mm.out", uint64_t{1} << (arguments.size() - 1), arguments, {out});
@@ -269,6 +299,7 @@ class Chunking {
   int64_t Wrap(const Edge& edge, int64_t block) const { return (block % edge.ranks + edge.ranks) % edge.ranks; }
   void Begin(const Edge& edge) {
     chunked_.insert(edge.product.at);
+    for (const Product& other : edge.others) chunked_.insert(other.at);
     place_ = edge.product.at;
     while (static_cast<int64_t>(done_.size()) < edge.ranks) done_.push_back(next_event_++);
   }
@@ -281,7 +312,7 @@ class Chunking {
     const uint32_t local = InputId(edge.at, 1), buffer = StorageOf(InputId(edge.at, 0));
     const Argument group = trace().arguments[gather.first_argument + 2];
     const v1::DType dtype = GeometryOf(local).dtype;
-    const int64_t k = GeometryOf(edge.product.left).sizes[1], n = GeometryOf(edge.product.result).sizes[1];
+    const int64_t k = GeometryOf(edge.product.left).sizes[1];
     const int64_t block = edge.batch * edge.tokens * k;
     const auto block_of = [&](int64_t rank) {
       return Dense(buffer, dtype, Wrap(edge, rank) * block, {edge.batch, edge.tokens, k});
@@ -293,23 +324,29 @@ class Chunking {
     for (int64_t hop = 0; hop + 1 < edge.ranks; ++hop) {
       Rotate(block_of(edge.index - hop - 1), block_of(edge.index - hop), group, done_[hop]);
     }
-    like_ = rewriter_.At(edge.product.at);
-    Empty(users_[buffer].front(), edge.product.result);
+    std::vector<Product> products = {edge.product};
+    products.insert(products.end(), edge.others.begin(), edge.others.end());
     for (int64_t step = 0; step < edge.ranks; ++step) {
+      like_ = rewriter_.At(edge.product.at);
       if (step > 0) Wait(comm::kCompute, done_[step - 1]);
       const int64_t rank = Wrap(edge, edge.index - step);
-      Multiply(
-          edge,
-          [&](int64_t sequence) {
-            return Dense(buffer, dtype, rank * block + sequence * edge.tokens * k, {edge.tokens, k});
-          },
-          [&](int64_t sequence) {
-            const int64_t first = (sequence * edge.ranks + rank) * edge.tokens * n;
-            return Dense(StorageOf(edge.product.result), dtype, first, {edge.tokens, n});
-          });
+      for (const Product& product : products) {
+        like_ = rewriter_.At(product.at);
+        if (step == 0) Empty(users_[buffer].front(), product.result);
+        const int64_t n = GeometryOf(product.result).sizes[1];
+        Multiply(
+            edge, product,
+            [&](int64_t sequence) {
+              return Dense(buffer, dtype, rank * block + sequence * edge.tokens * k, {edge.tokens, k});
+            },
+            [&](int64_t sequence) {
+              const int64_t first = (sequence * edge.ranks + rank) * edge.tokens * n;
+              return Dense(StorageOf(product.result), dtype, first, {edge.tokens, n});
+            });
+      }
     }
     rewriter_.Remove(edge.at);
-    rewriter_.Remove(edge.product.at);
+    for (const Product& product : products) rewriter_.Remove(product.at);
     MoveReaders(edge, buffer);
   }
 
@@ -318,7 +355,7 @@ class Chunking {
     std::set<uint32_t> readers(users_[buffer].begin(), users_[buffer].end());
     if (edge.permuted != kNone) {
       const uint32_t copy = StorageOf(ResultId(edge.permuted));
-      if (Uses(copy).size() == 2) {
+      if (Uses(copy).size() == 2 + edge.others.size()) {
         readers.erase(edge.permuted);
         RemoveStorage(copy);
       } else {
@@ -358,7 +395,7 @@ class Chunking {
       const int64_t rank = Wrap(edge, edge.index - 1 - step);
       const uint32_t rows = make();
       Multiply(
-          edge,
+          edge, edge.product,
           [&](int64_t sequence) {
             Geometry part = left;
             part.sizes[0] = edge.tokens;

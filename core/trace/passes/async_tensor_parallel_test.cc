@@ -146,9 +146,9 @@ TEST(AsyncTensorParallel, GivesTheNumbersOfAllRanks) {
         for (int64_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(got.Results(rank), due.Results(rank)) << "rank " << rank;
         EXPECT_EQ(Count(after[0], "lego::all_gather_into") + Count(after[0], "lego::reduce_scatter_into"), 0);
         EXPECT_EQ(Count(after[0], "lego::rotate_into"), 3 * (ranks - 1));
-        EXPECT_EQ(Count(after[0], "aten::mm.out"), 3 * ranks * batch);
-        // A copy of the tokens stays for the second product, and none of what is scattered.
-        EXPECT_EQ(Count(after[0], "aten::clone"), batch == 1 ? 0 : 1);
+        EXPECT_EQ(Count(after[0], "aten::mm.out"), 4 * ranks * batch) << "both products of what is gathered, and two scattered";
+        // A copy of the tokens stays for the gradient of the weight, and none of what is scattered.
+        EXPECT_EQ(Count(after[0], "aten::clone"), batch > 1 && keeps ? 1 : 0);
       }
     }
   }
@@ -169,6 +169,28 @@ TEST(AsyncTensorParallel, HasAProductBesideEachHop) {
   }
   EXPECT_EQ(hops, 9);
   EXPECT_EQ(covered, hops);
+}
+
+// A product whose weight comes only after the first one is computed as a whole, where it was.
+TEST(AsyncTensorParallel, LeavesProductsWhoseOperandsComeLater) {
+  TraceBuilder b;
+  b.AddGroup(mesh::Dim::kPp, {0, 1, 1});
+  const int64_t group = b.AddGroup(mesh::Dim::kTp, {0, 1, 2});
+  const auto local = b.Input("local", {1, 3, 4}), weight = b.Input("weight", {4, 5}), later = b.Input("later", {4, 5});
+  const auto all = b.New(v1::FLOAT32, {1, 6, 4});
+  b.Op("aten::empty.memory_format", {std::vector<int64_t>{1, 6, 4}}, {all});
+  b.Op("lego::all_gather_into", {all, local, group}, {}, 1);
+  const auto flat = b.View(b.StorageOf(all), v1::FLOAT32, {6, 4}, {4, 1});
+  const auto first = b.New(v1::FLOAT32, {6, 5}), second = b.New(v1::FLOAT32, {6, 5}), third = b.New(v1::FLOAT32, {6, 5});
+  b.Op("aten::view", {all}, {flat});
+  b.Op("aten::mm", {flat, weight}, {first});
+  b.Op("aten::copy_", {later, weight}, {}, 1);
+  b.Op("aten::mm", {flat, later}, {second});
+  b.Op("aten::mm", {flat, weight}, {third});
+  const Trace after = *AsyncTensorParallel(b.trace());
+  EXPECT_THAT(TraceFindings(after), IsEmpty());
+  EXPECT_EQ(Count(after, "aten::mm"), 1);
+  EXPECT_EQ(Count(after, "aten::mm.out"), 2 * 2);
 }
 
 // What another operator reads first stays as it is, and so do groups of one rank.

@@ -248,6 +248,8 @@ class Bucketing {
     }
     rewriter_.Insert(place, make_sums);
     Issue(first, collective, place);
+    RETURN_IF_ERROR(CheckReplicasAreAlike(members));
+    if (first.replicas && !first.replicas->follows_tail) JoinReplicas(members, sums, place);
     Free(buffer_storage, FreeIn(last), place);
     for (size_t m = 0; m < members.size(); ++m) {
       const Reduction& member = *members[m];
@@ -262,7 +264,54 @@ class Bucketing {
       RETURN_IF_ERROR(Adopt(member.sum, sum_storage, columns[m]));
       sums_[member.sum] = sum_storage;
     }
+    if (first.replicas && first.replicas->follows_tail) SumEarlierOverReplicas(members, place);
     return absl::OkStatus();
+  }
+
+  absl::Status CheckReplicasAreAlike(const Members<Reduction>& members) const {
+    const Reduction& first = *members.front();
+    for (const Reduction* member : members) {
+      if (member->replicas.has_value() != first.replicas.has_value() ||
+          (first.replicas && member->replicas->follows_tail != first.replicas->follows_tail))
+        return absl::InternalError(
+            absl::StrCat("the sums of ", first.parameter, " and ", member->parameter, " do not go together"));
+    }
+    return absl::OkStatus();
+  }
+
+  // One all-reduce of `sums`, all of the bucket's, in place of the members'.
+  void JoinReplicas(const Members<Reduction>& members, uint32_t sums, uint32_t place) {
+    const ReplicaSum& first = *members.front()->replicas;
+    const Instruction collective =
+        rewriter_.Again(rewriter_.At(first.collective), {{.argument = 0, .to = {Argument::Kind::kValue, sums}}});
+    for (const uint32_t i : first.issue) rewriter_.Insert(place, i == first.collective ? collective : rewriter_.At(i));
+    uint32_t wait = first.wait;  // the earliest of all
+    for (const Reduction* member : members) {
+      wait = std::min(wait, member->replicas->wait);
+      for (const uint32_t i : member->replicas->issue) rewriter_.Remove(i);
+      if (member != members.front()) rewriter_.Remove(member->replicas->wait);
+    }
+    if (wait != first.wait) rewriter_.Move(first.wait, wait);
+  }
+
+  // Earlier sums of the members are one tensor if the same ones were joined before; else each is summed as it was.
+  void SumEarlierOverReplicas(const Members<Reduction>& members, uint32_t place) {
+    std::set<uint32_t> storages;
+    int64_t elements = 0;
+    v1::DType dtype = v1::DTYPE_UNSPECIFIED;
+    for (const Reduction* member : members) {
+      const InstructionView op = View(member->replicas->collective);
+      const Geometry& geometry = op.GeometryOf(*op.Input(0));
+      storages.insert(op.Input(0)->storage);
+      elements += Elements(geometry);
+      dtype = geometry.dtype;
+    }
+    const uint32_t storage = *storages.begin();
+    if (storages.size() == 1 && trace().storages[storage].bytes == elements * ElementBytes(dtype))
+      return JoinReplicas(members, rewriter_.AddValue(storage, {dtype, 0, {elements}, {1}}), place);
+    for (const Reduction* member : members) {
+      for (const uint32_t i : member->replicas->issue) rewriter_.Move(i, place);
+    }
   }
 
   // A bucket's sums are freed with the last member's.

@@ -150,7 +150,7 @@ Traffic TrafficOf(const Trace& trace) {
     if (row == nullptr || !row->IsCommunication()) continue;
     std::string name = op.name();
     int64_t bytes = BytesOf(op.GeometryOf(*op.Input(row->tensor))), stream = instruction.stream;
-    bool joins = stream == comm::kAllGather || stream == comm::kReduceScatter;
+    bool joins = stream == comm::kAllGather || stream == comm::kReduceScatter || stream == comm::kReplicate;
     const auto ring = IsTensorParallel(trace, op, *row) ? RingBytes(trace, op, *row) : std::nullopt;
     if (ring && (stream == comm::kCompute || stream == comm::kRotate)) {
       name = "ring", bytes = *ring, stream = comm::kCompute, joins = true;

@@ -14,7 +14,7 @@ namespace legoai::graph {
 std::vector<std::string> TraceFindings(const Trace& trace);
 
 // Inputs and outputs are the same, with the same geometries. Collectives are the same and in the same order on each group and
-// stream, but for FSDP's two streams, which have the same bytes of each group. Of a storage that both have, the same operators
+// stream, but for FSDP's streams, which have the same bytes of each group. Of a storage that both have, the same operators
 // read and write it, the writes in the same order and the reads between the same ones. No more storages stay at the end.
 std::vector<std::string> PassFindings(const Trace& before, const Trace& after);
 

@@ -3,7 +3,8 @@
 // Those of FSDP work on its collectives (shard_collectives.h) of a Trace in which each parameter has collectives of its own
 // (fsdp_bucketing "none" and "manual"), and follow Zhang et al. 2024, SimpleFSDP, section 3.2. None moves anything out of the
 // forward or the backward of a microbatch. All bytes that travel are the same, and all sums are of the same elements in the same
-// order of ranks, so that results are equal bit by bit.
+// order of ranks, so that results are equal bit by bit. An all-reduce over three replicas or more adds ranks in an order that
+// depends on an element's place, so that joining several may round otherwise.
 //
 // Errors: Internal where the Trace's collectives are not of the form that shard_collectives.h describes.
 #pragma once
@@ -22,7 +23,8 @@ namespace legoai::graph {
 absl::StatusOr<Trace> GatherAtUse(Trace trace);
 
 // "bucket_collectives": the gathers of a bucket become one, at the place of the first, and its reductions one, at the place of
-// the last: what is sent is copied into one buffer, and copied out of it, or read in it, as before.
+// the last: what is sent is copied into one buffer, and copied out of it, or read in it, as before. Sums over replicas that
+// follow become one, too.
 absl::StatusOr<Trace> BucketCollectives(Trace trace, const std::vector<parallel::FsdpBucket>& buckets);
 
 // "reorder_collectives": in forward a gather begins before the wait for the one before it, so that it runs beside the copies out
@@ -33,8 +35,9 @@ absl::StatusOr<Trace> ReorderCollectives(Trace trace);
 // "async_tensor_parallel": products of tensor and sequence parallelism are cut by the ranks whose tokens they are of, and overlap
 // with the exchange of these tokens (Wang et al. 2022, "Overlap communication with dependent computation via decomposition").
 // - An all-gather whose first reader is a product becomes hops round a ring (lego::rotate_into, on comm::kRotate); the product of
-//   this rank's tokens runs beside the first hop, that of the tokens that come with it beside the second, and so on. Later
-//   readers (other products, weight gradients) find all tokens there.
+//   this rank's tokens runs beside the first hop, that of the tokens that come with it beside the second, and so on. Other
+//   products of the same tokens take part, block by block, if all that they read is there by then: the keys and values beside
+//   the queries, both products of a gated feed-forward. Later readers (weight gradients) find all tokens there.
 // - A product whose result is reduce-scattered begins with the tokens of the rank before, sends its rows on while it computes the
 //   next ones, and adds its own to those that come. What stands between product and reduction, as the gradient of the weight,
 //   runs beside the last hop. A sum of several products is cut in its last one.

@@ -38,8 +38,11 @@ class Step {
     int64_t event = 0;
   };
 
-  Step(int64_t rank, const std::vector<std::vector<std::pair<std::string, int64_t>>>& layers) : rank_(rank) {
+  // `replicated`: the last sums are summed over replicas, too, which the oracle takes to be the same ranks.
+  Step(int64_t rank, const std::vector<std::vector<std::pair<std::string, int64_t>>>& layers, bool replicated = false)
+      : rank_(rank), replicated_(replicated) {
     group_ = b_.AddGroup(mesh::Dim::kDpShardCp, {.first = 0, .stride = 1, .size = kRanks});
+    replicas_ = b_.AddGroup(mesh::Dim::kDpReplicate, {.first = 0, .stride = 1, .size = kRanks});
     for (const auto& layer : layers) {
       layers_.emplace_back();
       for (const auto& [name, elements] : layer) {
@@ -48,7 +51,7 @@ class Step {
         p.master = b_.Input(name, {p.held});
         const uint32_t whole = b_.AddStorage(0, StorageKind::kExternal, Category::kUnshardedParameter, name + ".unsharded");
         p.whole = b_.View(whole, v1::FLOAT32, {kRanks * p.shard}, {1});
-        p.event = events_, events_ += 4;
+        p.event = events_, events_ += 6;
         layers_.back().push_back(p);
       }
     }
@@ -67,7 +70,12 @@ class Step {
       b_.phase = Phase::kBackward;
       for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
         for (Parameter& p : *layer) GatherOne(p);
-        for (auto p = layer->rbegin(); p != layer->rend(); ++p) Gradient(*p, m);
+        for (auto p = layer->rbegin(); p != layer->rend(); ++p) Gradient(*p, m, m + 1 == microbatches);
+      }
+    }
+    for (auto& layer : layers_) {
+      for (Parameter& p : layer) {
+        if (replicated_) Event(p.name, "wait", comm::kCompute, p.event + 4);
       }
     }
     b_.phase = Phase::kOptimizer;
@@ -136,7 +144,14 @@ class Step {
   }
   void Release(Parameter& p) { Op(p.name, "lego::resize_storage_", {p.whole, int64_t{0}}, {}, 1); }
 
-  void Gradient(Parameter& p, int microbatch) {
+  // Waits for an event first, which the reduction or the compute stream has recorded.
+  void SumOverReplicas(Parameter& p, int64_t after) {
+    Event(p.name, "wait", comm::kReplicate, after);
+    Op(p.name, "lego::all_reduce_", {p.sum, replicas_, int64_t{0}}, {}, 1, comm::kReplicate);
+    Event(p.name, "record", comm::kReplicate, p.event + 4);
+  }
+
+  void Gradient(Parameter& p, int microbatch, bool last) {
     UseOne(p);
     const Tensor gradient = b_.New(v1::FLOAT32, {kRanks * p.shard}, StorageKind::kInner, Category::kUnshardedGradient);
     Op(p.name, "test::gradient", {x_, p.whole}, {gradient});
@@ -149,19 +164,23 @@ class Step {
     Event(p.name, "wait", comm::kReduceScatter, p.event + 2);
     Op(p.name, "lego::reduce_scatter_into", {sum, buffer, group_}, {}, 1, comm::kReduceScatter);
     Event(p.name, "record", comm::kReduceScatter, p.event + 3);
+    if (microbatch == 0) p.sum = sum;
+    const bool over_replicas = replicated_ && last;
+    if (over_replicas && microbatch == 0) SumOverReplicas(p, p.event + 3);
     Event(p.name, "wait", comm::kCompute, p.event + 3);
     FreeNow(buffer);
-    if (microbatch == 0) {
-      p.sum = sum;
-    } else {
-      Op(p.name, "aten::add_.Tensor", {p.sum, sum, int64_t{1}}, {}, 1);
-      FreeNow(sum);
-    }
+    if (microbatch == 0) return;
+    Op(p.name, "aten::add_.Tensor", {p.sum, sum, int64_t{1}}, {}, 1);
+    FreeNow(sum);
+    if (!over_replicas) return;
+    Event(p.name, "record", comm::kCompute, p.event + 5);
+    SumOverReplicas(p, p.event + 5);
   }
 
   TraceBuilder b_;
   const int64_t rank_;
-  int64_t group_ = 0, events_ = 0;
+  const bool replicated_;
+  int64_t group_ = 0, replicas_ = 0, events_ = 0;
   int microbatch_ = 0;
   std::vector<std::vector<Parameter>> layers_;
   std::map<std::string, uint32_t> modules_;
@@ -186,13 +205,14 @@ std::vector<Trace> After(const std::vector<Trace>& traces, const Passes& passes)
   return after;
 }
 
-std::vector<Trace> TwoRanks(int microbatches) {
+std::vector<Trace> TwoRanks(int microbatches, bool replicated = false) {
   std::vector<Trace> traces;
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     Step step(rank, {{{"model.embed_tokens.weight", 5}},
                      {{"model.layers.0.mlp.up_proj.weight", 6}, {"model.layers.0.norm.weight", 2}, {"model.layers.0.mlp.down.weight", 7}},
                      {{"model.layers.1.mlp.up_proj.weight", 6}, {"model.layers.1.norm.weight", 2}, {"model.layers.1.mlp.down.weight", 7}},
-                     {{"lm_head.weight", 8}}});
+                     {{"lm_head.weight", 8}}},
+              replicated);
     traces.push_back(step.Make(microbatches));
     EXPECT_THAT(TraceFindings(traces.back()), IsEmpty());
   }
@@ -218,8 +238,11 @@ std::vector<std::string> Outline(const Trace& trace) {
 }
 
 TEST(Passes, LeaveTheNumbersOfBothRanks) {
-  for (const int microbatches : {1, 2, 3}) {
-    const std::vector<Trace> traces = TwoRanks(microbatches);
+  for (int i = 0; i < 6; ++i) {
+    const int microbatches = 1 + i % 3;
+    const bool replicated = i >= 3;
+    SCOPED_TRACE(absl::StrCat(microbatches, " microbatches", replicated ? ", with replicas" : ""));
+    const std::vector<Trace> traces = TwoRanks(microbatches, replicated);
     Lockstep due(traces);
     due.Run();
     const std::vector<Passes> all = {{GatherAtUse},
@@ -227,11 +250,12 @@ TEST(Passes, LeaveTheNumbersOfBothRanks) {
                                      {GatherAtUse, kBucket},
                                      {GatherAtUse, kBucket, ReorderCollectives},
                                      {kBucket, ReorderCollectives}};
-    for (size_t i = 0; i < all.size(); ++i) {
-      const std::vector<Trace> after = After(traces, all[i]);
+    for (size_t p = 0; p < all.size(); ++p) {
+      const std::vector<Trace> after = After(traces, all[p]);
       Lockstep got(after);
       got.Run();
-      for (int64_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(got.Results(rank), due.Results(rank)) << "passes " << i << " rank " << rank;
+      for (int64_t rank = 0; rank < kRanks; ++rank)
+        EXPECT_EQ(got.Results(rank), due.Results(rank)) << "passes " << p << " rank " << rank;
     }
   }
 }
@@ -254,6 +278,21 @@ TEST(BucketCollectives, HasOneOfEachForABucketWithTheSameBytes) {
   EXPECT_EQ(after.collectives, 4 * 3);         // two layers, and two parameters in no bucket
   EXPECT_EQ(before.collective_bytes, after.collective_bytes);
   EXPECT_EQ(before.storages - after.storages, 2 * 4 * 2);  // in each layer three became one of the buffers and of the sums
+}
+
+TEST(BucketCollectives, HasOneSumOverReplicasForABucket) {
+  for (const int microbatches : {1, 2}) {
+    const std::vector<Trace> traces = TwoRanks(microbatches, /*replicated=*/true);
+    const auto sums = [](const Trace& trace) {
+      return std::count_if(trace.instructions.begin(), trace.instructions.end(), [&](const Instruction& instruction) {
+        return instruction.kind == Instruction::Kind::kOperator && trace.OperatorName(instruction) == "lego::all_reduce_";
+      });
+    };
+    const Trace after = After(traces, {GatherAtUse, kBucket, ReorderCollectives})[0];
+    EXPECT_EQ(sums(traces[0]), 8);
+    EXPECT_EQ(sums(after), 4);
+    EXPECT_EQ(StatisticsOf(traces[0]).collective_bytes, StatisticsOf(after).collective_bytes);
+  }
 }
 
 TEST(ReorderCollectives, GathersAheadInForwardAndBehindInBackwardAndWaitsLateForSums) {

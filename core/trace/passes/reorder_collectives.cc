@@ -19,6 +19,10 @@ void DelayTo(uint32_t place, const Reduction& reduction, Rewriter* rewriter) {
   for (const std::vector<uint32_t>* part : {&reduction.finish, &reduction.tail}) {
     std::copy_if(part->begin(), part->end(), std::back_inserter(moved), [&](uint32_t i) { return i < place; });
   }
+  if (reduction.replicas && reduction.replicas->follows_tail) {
+    const std::vector<uint32_t>& issue = reduction.replicas->issue;
+    std::copy_if(issue.begin(), issue.end(), std::back_inserter(moved), [&](uint32_t i) { return i < place; });
+  }
   std::sort(moved.begin(), moved.end());
   MoveAll(moved, place, rewriter);
 }
@@ -31,7 +35,7 @@ absl::StatusOr<Trace> ReorderCollectives(Trace trace) {
   for (size_t i = 1; i < found.gathers.size(); ++i) {
     const Gather &before = found.gathers[i - 1], &now = found.gathers[i];
     if (before.span != now.span) continue;
-    const bool forward = now.phase == Phase::kForward;
+    const bool forward = now.phase != Phase::kBackward;
     // The gather before may have been moved itself: what is ahead of its wait is ahead of all that follows.
     const uint32_t place = forward ? before.wait : before.finish.back() + 1;
     if (place < now.start.front()) MoveAll(now.start, place, &rewriter);

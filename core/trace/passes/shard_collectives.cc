@@ -142,11 +142,55 @@ class Finder {
     reduction.finish = {reduction.wait, freed};
     const uint32_t end = found_.spans[reduction.span].second;
     for (uint32_t user : users_[reduction.sum]) {
+      if (user > at && IsReplicaSum(user)) {  // in another span: of what later microbatches add
+        if (span_of_[user] == reduction.span) RETURN_IF_ERROR(AddReplicas(user, /*follows_tail=*/false, &reduction));
+        continue;
+      }
       if (user > reduction.wait && user < end) reduction.tail.push_back(user);
       if (user > at && user < reduction.wait) return Bad(at, "the sums are read before the wait");
     }
+    for (const uint32_t adds : std::vector<uint32_t>(reduction.tail)) RETURN_IF_ERROR(AddReplicasOfEarlier(adds, &reduction));
     if (frees_[reduction.sum] < end) reduction.tail.push_back(frees_[reduction.sum]);
     found_.reductions.push_back(std::move(reduction));
+    return absl::OkStatus();
+  }
+
+  bool IsReplicaSum(uint32_t i) const {
+    return trace_.instructions[i].stream == comm::kReplicate && trace_.OperatorName(trace_.instructions[i]) == "lego::all_reduce_";
+  }
+
+  // Sums that are added to those of earlier microbatches, which are then summed over the replicas.
+  absl::Status AddReplicasOfEarlier(uint32_t adds, Reduction* reduction) const {
+    for (uint32_t value : OperandsOf(trace_, trace_.instructions[adds]).writes) {
+      const uint32_t storage = trace_.values[value].storage;
+      const auto& users = users_[storage];
+      const auto next = std::upper_bound(users.begin(), users.end(), adds);
+      if (storage == reduction->sum || next == users.end() || !IsReplicaSum(*next)) continue;
+      if (span_of_[*next] != reduction->span) return Bad(*next, "sums over replicas in another span");
+      return AddReplicas(*next, /*follows_tail=*/true, reduction);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddReplicas(uint32_t at, bool follows_tail, Reduction* reduction) const {
+    ReplicaSum sum{.collective = at, .issue = {}, .wait = kNone, .follows_tail = follows_tail};
+    const uint32_t fork_wait = Last(at, false, comm::kReplicate, -1), done = Next(at, true, comm::kReplicate, -1);
+    if (fork_wait == kNone || done == kNone) return Bad(at, "no events around it");
+    const int64_t fork = EventOf(trace_, trace_.instructions[fork_wait])->event;
+    if (follows_tail) {
+      const uint32_t record = Last(fork_wait, true, comm::kCompute, fork);
+      if (record == kNone) return Bad(at, "does not wait for the compute stream");
+      sum.issue.push_back(record);
+    } else if (Last(fork_wait, true, comm::kReduceScatter, fork) == kNone) {
+      return Bad(at, "does not wait for its reduction");
+    }
+    sum.issue.insert(sum.issue.end(), {fork_wait, at, done});
+    const int64_t event = EventOf(trace_, trace_.instructions[done])->event;
+    for (uint32_t i = done + 1; i < trace_.instructions.size() && sum.wait == kNone; ++i) {
+      if (EventAt(i, false, comm::kCompute) == event) sum.wait = i;
+    }
+    if (sum.wait == kNone) return Bad(at, "the compute stream does not wait for it");
+    reduction->replicas = std::move(sum);
     return absl::OkStatus();
   }
 

@@ -145,6 +145,14 @@ class Lockstep {
       for (size_t r = 0; r < traces_.size(); ++r) sent.push_back(Get(r, Id(r, traces_[r].instructions[i], 1)));
       for (size_t r = 0; r < traces_.size(); ++r)
         Set(r, Id(r, traces_[r].instructions[i], 0), sent[(r + traces_.size() - 1) % traces_.size()]);
+    } else if (name == "lego::all_reduce_") {
+      std::vector<float> sum;
+      for (size_t r = 0; r < traces_.size(); ++r) {
+        const auto part = Get(r, Id(r, traces_[r].instructions[i], 0));
+        sum.resize(part.size());
+        for (size_t k = 0; k < part.size(); ++k) sum[k] += part[k];
+      }
+      for (size_t r = 0; r < traces_.size(); ++r) Set(r, Id(r, traces_[r].instructions[i], 0), sum);
     } else if (name == "lego::reduce_scatter_into") {
       std::vector<float> sum;
       for (size_t r = 0; r < traces_.size(); ++r) {

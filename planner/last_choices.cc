@@ -1,0 +1,43 @@
+#include "planner/last_choices.h"
+
+namespace legoai::planner {
+namespace {
+
+constexpr LastChoice kGraphMode = {
+    "graph mode (compile.enable)", true, [](const v1::Recipe& recipe) { return !recipe.compile().enable(); },
+    [](const OpenChoices&, v1::Recipe* recipe) { recipe->mutable_compile()->set_enable(true); }};
+
+constexpr LastChoice kAsyncTensorParallel = {
+    "asynchronous tensor parallel (parallelism.enable_async_tensor_parallel)", false,
+    [](const v1::Recipe& recipe) {
+      const v1::Parallelism& p = recipe.parallelism();
+      return recipe.compile().enable() && p.tensor_parallel_degree() > 1 && !p.enable_async_tensor_parallel();
+    },
+    [](const OpenChoices&, v1::Recipe* recipe) { recipe->mutable_parallelism()->set_enable_async_tensor_parallel(true); }};
+
+constexpr LastChoice kPlannedBuckets = {
+    "planned buckets (compile.fsdp_bucketing)", false,
+    [](const v1::Recipe& recipe) {
+      return recipe.compile().enable() && recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_BLOCK && HasShards(recipe);
+    },
+    [](const OpenChoices& open, v1::Recipe* recipe) {
+      recipe->mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);
+      if (open.depth) recipe->mutable_parallelism()->set_fsdp_prefetch_depth(1);  // passes gather one bucket ahead
+    }};
+
+}  // namespace
+
+std::vector<const LastChoice*> LastChoices(const OpenChoices& open) {
+  std::vector<const LastChoice*> choices;
+  if (open.graph_mode) choices.push_back(&kGraphMode);
+  if (open.async_tensor_parallel) choices.push_back(&kAsyncTensorParallel);
+  if (open.tries_buckets) choices.push_back(&kPlannedBuckets);
+  return choices;
+}
+
+bool HasShards(const v1::Recipe& recipe) {
+  const v1::Parallelism& p = recipe.parallelism();
+  return p.data_parallel_shard_degree() * p.context_parallel_degree() > 1;
+}
+
+}  // namespace legoai::planner

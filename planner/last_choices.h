@@ -1,0 +1,37 @@
+// What a plan decides last: choices that are tried on the best recipes once these are simulated, each simulated again with the
+// choice made. They need a program (compile.enable), so they are for devices on which programs train.
+//
+// What a try gains is the difference between two simulations. Graph mode's is the host time that an eager step takes beyond its
+// operators, Device.host_dispatch_seconds for each (simulator/measure/eager_overhead.h measures it); memory stays as it is.
+// Thread-safety: constants and pure functions.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "planner/open_choices.h"
+#include "proto/legoai/v1/recipe.pb.h"
+
+namespace legoai::planner {
+
+struct LastChoice {
+  const char* name;  // for people, with the key
+  bool spares_host;  // its gain is host time
+  // Whether a recipe has it not yet, and it would change something. Rules of legality are not asked.
+  bool (*may)(const v1::Recipe&);
+  void (*make)(const OpenChoices&, v1::Recipe*);
+};
+
+// What is open, in the order in which it is tried: each on top of what the ones before it gave.
+std::vector<const LastChoice*> LastChoices(const OpenChoices& open);
+
+// One recipe again with a choice made; indices of the space's survivors.
+struct Attempt {
+  const LastChoice* choice = nullptr;
+  size_t without = 0, with = 0;
+};
+
+// Whether ranks hold shards of the parameters' state, for which gradients are reduced and parameters gathered.
+bool HasShards(const v1::Recipe& recipe);
+
+}  // namespace legoai::planner
