@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
-#include "core/hardware/host.h"
 #include "core/model/model_facts.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"

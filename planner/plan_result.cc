@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
+#include "core/hardware/host.h"
 #include "planner/explain.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"

@@ -264,7 +264,8 @@ class Bucketing {
       RETURN_IF_ERROR(Adopt(member.sum, sum_storage, columns[m]));
       sums_[member.sum] = sum_storage;
     }
-    if (first.replicas && first.replicas->follows_tail) SumEarlierOverReplicas(members, place);
+    // The last member's tail stays where it is.
+    if (first.replicas && first.replicas->follows_tail) SumEarlierOverReplicas(members, last.replicas->issue.back() + 1);
     return absl::OkStatus();
   }
 

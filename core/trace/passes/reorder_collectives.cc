@@ -27,6 +27,15 @@ void DelayTo(uint32_t place, const Reduction& reduction, Rewriter* rewriter) {
   MoveAll(moved, place, rewriter);
 }
 
+// The end of a span, or where the compute stream begins to wait for sums over replicas in it.
+uint32_t EndOfReductions(const ShardCollectives& found, uint32_t span) {
+  uint32_t end = found.spans[span].second;
+  for (const Reduction& reduction : found.reductions) {
+    if (reduction.span == span && reduction.replicas) end = std::min(end, reduction.replicas->wait);
+  }
+  return end;
+}
+
 }  // namespace
 
 absl::StatusOr<Trace> ReorderCollectives(Trace trace) {
@@ -44,7 +53,7 @@ absl::StatusOr<Trace> ReorderCollectives(Trace trace) {
     const Reduction& now = found.reductions[i];
     const bool last = i + 1 == found.reductions.size() || found.reductions[i + 1].span != now.span;
     // The next one packs into memory that this one frees.
-    DelayTo(last ? found.spans[now.span].second : found.reductions[i + 1].start.front(), now, &rewriter);
+    DelayTo(last ? EndOfReductions(found, now.span) : found.reductions[i + 1].start.front(), now, &rewriter);
   }
   return rewriter.Finish();
 }
