@@ -224,6 +224,7 @@ bool HasMasters(const v1::Recipe& recipe) { return recipe.optimizer().master_wei
 // Of replicas, which hold whole parameters, on GPUs.
 v1::PlanRequest OfReplicas() {
   v1::PlanRequest request = Request();
+  request.mutable_base()->clear_optimizer();
   request.set_top(1000);
   request.set_budget_seconds(60);
   request.add_constraints("parallelism.data_parallel_replicate_degree=8");
@@ -269,6 +270,7 @@ TEST(LastChoices, MastersAreNotTriedWhereKeysNameThemOrNothingIsSpared) {
   smallest.set_objective(v1::MEMORY);
   EXPECT_EQ(tried(smallest), 0);
   v1::PlanRequest sharded = Request();
+  sharded.mutable_base()->clear_optimizer();
   sharded.set_budget_seconds(60);
   sharded.add_constraints("parallelism.data_parallel_shard_degree=8");
   EXPECT_EQ(tried(sharded), 0) << "shards are made into values on the way to their gather";
