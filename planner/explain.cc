@@ -480,6 +480,7 @@ std::string Summarize(const v1::Recipe& recipe) {
                                passes > 1 ? absl::StrCat(" accumulated ", passes, " times") : ""));
   parts.push_back(CheckpointingText(recipe.activation_checkpoint()));
   if (recipe.compile().enable()) parts.push_back("graph mode");
+  if (recipe.optimizer().master_weights()) parts.push_back("masters beside the parameters");
   if (const std::string bucketing = BucketingText(recipe.compile()); !bucketing.empty()) parts.push_back(bucketing);
   const v1::DType precision = recipe.training().mixed_precision_param();
   parts.push_back(precision == v1::FLOAT16 ? "float16" : precision == v1::BFLOAT16 ? "bfloat16" : "float32");

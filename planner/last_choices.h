@@ -1,5 +1,8 @@
 // What a plan decides last: choices that are tried on the best recipes once these are simulated, each simulated again with the
-// choice made. They need a program (compile.enable), so they are for devices on which programs train.
+// choice made. Graph mode, and what needs its program (compile.enable), is for devices on which programs train.
+//
+// Masters beside parameters in 16 bits train the bits of parameters in float32. Where no group of ranks shards these, they spare
+// making 16-bit values from whole parameters for each use; shards are made into values in any case, on the way to their gather.
 //
 // What a try gains is the difference between two simulations. Graph mode's is the host time that an eager step takes beyond its
 // operators, Device.host_dispatch_seconds for each (simulator/measure/eager_overhead.h measures it); memory stays as it is.
@@ -17,6 +20,7 @@ namespace legoai::planner {
 struct LastChoice {
   const char* name;  // for people, with the key
   bool spares_host;  // its gain is host time
+  double most_gain;  // of a step: no recipe that is further behind the best is worth a try
   // Whether a recipe has it not yet, and it would change something. Rules of legality are not asked.
   bool (*may)(const v1::Recipe&);
   void (*make)(const OpenChoices&, v1::Recipe*);

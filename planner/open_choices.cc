@@ -100,6 +100,13 @@ void OpenLastChoices(const v1::PlanRequest& request, OpenChoices* open) {
                         !IsConstrained(request, kReorder) && base.compile().fsdp_buckets().empty();
 }
 
+// A checkpoint's optimizer is kept.
+bool MayHoldMasters(const v1::PlanRequest& request) {
+  return !request.base().training().has_dtype() && !request.base().optimizer().has_master_weights() &&
+         !IsConstrained(request, "training.dtype") && !IsConstrained(request, "optimizer.master_weights") &&
+         !request.has_resume_from() && request.objective() != v1::MEMORY;
+}
+
 // No constraint names it, and the base has none but the default.
 bool ChoosesDepth(const v1::PlanRequest& request) {
   const v1::Parallelism& base = request.base().parallelism();
@@ -116,6 +123,7 @@ absl::StatusOr<OpenChoices> TakeOpenChoices(v1::PlanRequest* request) {
   ASSIGN_OR_RETURN(open.policies, TakePolicies(request));
   OpenLastChoices(*request, &open);  // before "auto" is taken out, which names its key
   RETURN_IF_ERROR(TakeBuckets(request, &open));
+  open.masters = MayHoldMasters(*request);
   open.depth = ChoosesDepth(*request);
   return open;
 }

@@ -198,9 +198,11 @@ class Run {
   // The best again with the choice made. False: the time is over.
   absl::StatusOr<bool> Try(const LastChoice& choice) {
     std::vector<size_t> round;
-    for (const size_t i : FittingOrder(outcomes_, request_.objective())) {
+    const std::vector<size_t> order = FittingOrder(outcomes_, request_.objective());
+    for (const size_t i : order) {
       if (round.size() == kTried) break;
       if (!choice.may(space_.survivors[i].recipe) || IsSlowerThanWithout(i)) continue;
+      if (Seconds(i) * (1 - choice.most_gain) > Seconds(order.front())) continue;
       Survivor with = space_.survivors[i];
       choice.make(open_, &with.recipe);
       if (!IsLegal(with.recipe) || Find(with.recipe)) continue;
@@ -210,6 +212,8 @@ class Run {
     }
     return CaptureMore(round);
   }
+
+  double Seconds(size_t simulated) const { return outcomes_.simulated.at(simulated).step_time_seconds(); }
 
   // Of an attempt: what it was made of is the better one to go on with.
   bool IsSlowerThanWithout(size_t with) const {

@@ -360,6 +360,9 @@ void FillBaseDefaults(v1::Recipe* base) {
   if (!given.compile().has_fsdp_bucketing()) base->mutable_compile()->clear_fsdp_bucketing();
   if (!given.parallelism().has_enable_async_tensor_parallel())
     base->mutable_parallelism()->clear_enable_async_tensor_parallel();
+  if (given.training().has_dtype() || given.optimizer().has_master_weights()) return;
+  base->mutable_training()->clear_dtype();
+  base->mutable_optimizer()->clear_master_weights();
 }
 
 std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe) {

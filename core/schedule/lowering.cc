@@ -336,12 +336,12 @@ int64_t StreamOfLink(Link link) {
   return kStreams[static_cast<int>(link)];
 }
 
+std::vector<LoweredAction> Lowering::Rank(int64_t rank) const { return RankLowering(schedule_, times_, rank).Run(); }
+
 LoweredSchedule Lower(const Schedule& schedule) {
-  const std::vector<std::vector<int64_t>> times = CompletionTimes(schedule);
+  const Lowering lowering(schedule);
   LoweredSchedule lowered{schedule.placement, {}};
-  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    lowered.ranks.push_back(RankLowering(schedule, times, rank).Run());
-  }
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) lowered.ranks.push_back(lowering.Rank(static_cast<int64_t>(rank)));
   return lowered;
 }
 

@@ -54,7 +54,19 @@ struct LoweredSchedule {
   std::vector<std::vector<LoweredAction>> ranks;  // what each rank does, in order
 };
 
-// `schedule` is sound (CheckSchedule) or has forwards only. All waits are included: nothing is in flight when a list ends.
+// Of ranks one by one: most uses are of one or of a few. `schedule` is sound (CheckSchedule) or has forwards only, and outlives
+// this. Const access is thread-safe.
+class Lowering {
+ public:
+  explicit Lowering(const Schedule& schedule) : schedule_(schedule), times_(CompletionTimes(schedule)) {}
+  // What a rank does, in order. All waits are included: nothing is in flight when the list ends.
+  std::vector<LoweredAction> Rank(int64_t rank) const;
+
+ private:
+  const Schedule& schedule_;
+  const std::vector<std::vector<int64_t>> times_;
+};
+
 LoweredSchedule Lower(const Schedule& schedule);
 
 // Runs the lists of all ranks against each other under the strictest transport: a send is done only when its receive is posted,

@@ -74,9 +74,9 @@ uint32_t Interner::Value(uint32_t storage, uint32_t geometry) {
 }
 
 uint32_t Interner::Constant(const graph::Constant& constant) {
-  std::string key(1, static_cast<char>(constant.index()));
-  std::visit(KeyWriter{&key}, constant);
-  const auto [it, fresh] = constants_.try_emplace(std::move(key), static_cast<uint32_t>(trace_->constants.size()));
+  key_.assign(1, static_cast<char>(constant.index()));
+  std::visit(KeyWriter{&key_}, constant);
+  const auto [it, fresh] = constants_.try_emplace(key_, static_cast<uint32_t>(trace_->constants.size()));
   if (fresh) trace_->constants.push_back(constant);
   return it->second;
 }

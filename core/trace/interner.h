@@ -52,6 +52,7 @@ class Interner {
   std::vector<uint32_t> last_value_;      // by storage
   std::vector<uint32_t> previous_value_;  // by value: of the same storage
   absl::flat_hash_map<std::string, uint32_t> constants_, modules_;
+  std::string key_;  // of the last constant: its memory is used again
   uint32_t last_module_ = 0;
 };
 

@@ -59,6 +59,7 @@ inline v1::PlanRequest Request() {
   *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:8x1").value();
   request.set_global_batch(16);
   request.set_seq_len(2048);
+  request.mutable_base()->mutable_optimizer()->set_master_weights(false);  // or it would be tried last
   return request;
 }
 

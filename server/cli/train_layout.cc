@@ -109,13 +109,6 @@ std::optional<v1::Recipe> Constrained(const v1::JobSpec& spec, v1::Recipe recipe
   return recipe;
 }
 
-// Whether the file or a constraint leaves FSDP's buckets to the plan.
-bool LeavesBuckets(const v1::JobSpec& spec) {
-  const auto& constraints = spec.planning().constraints();
-  return IsOpen(spec.recipe(), {"compile", "fsdp_bucketing"}) ||
-         std::find(constraints.begin(), constraints.end(), absl::StrCat(kBucketing, "=", kAuto)) != constraints.end();
-}
-
 constexpr double kGiB = 1 << 30;
 
 // In GiB, for a policy that the file or planning.constraints leave to the plan; nothing where they do not. What the plan chose
@@ -146,6 +139,23 @@ std::string OtherBudgetText(const LayoutRequest& request, const v1::Recipe& kept
                       before > 0 ? absl::StrCat("planned for ", BytesText(before * kGiB)) : "not planned", "\n");
 }
 
+// Whether the file or a constraint leaves FSDP's buckets to the plan.
+bool LeavesBuckets(const v1::JobSpec& spec) {
+  const auto& constraints = spec.planning().constraints();
+  return IsOpen(spec.recipe(), {"compile", "fsdp_bucketing"}) ||
+         std::find(constraints.begin(), constraints.end(), absl::StrCat(kBucketing, "=", kAuto)) != constraints.end();
+}
+
+// Masters beside parameters in 16 bits: two keys that mean one thing, which a plan may choose where neither is given.
+bool LeavesMasters(const v1::Recipe& given) { return !given.training().has_dtype() && !given.optimizer().has_master_weights(); }
+
+// Takes them over from what was planned.
+void TakeMasters(const v1::Recipe& planned, v1::Recipe* recipe) {
+  if (!planned.optimizer().master_weights()) return;
+  recipe->mutable_training()->set_dtype(planned.training().dtype());
+  recipe->mutable_optimizer()->set_master_weights(true);
+}
+
 // What is open as `kept` has it; nothing where that does not suit the rest, or other ranks.
 std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recipe& kept) {
   const auto budget = AskedBudget(request);
@@ -158,6 +168,7 @@ std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recip
     const std::string value = ValueOf(kept, key);
     if (!value.empty() && !ApplyOverride(&open, PathOf(key), value).ok()) return std::nullopt;
   }
+  if (LeavesMasters(request.spec.recipe())) TakeMasters(kept, &open);
   if (LeavesBuckets(request.spec)) {
     v1::CompileSection& compile = *open.mutable_compile();
     compile.set_fsdp_bucketing(kept.compile().fsdp_bucketing());
@@ -276,6 +287,7 @@ absl::StatusOr<ChosenLayout> Judge(const LayoutRequest& request, const v1::PlanR
     // The planner keeps a checkpoint's optimizer; what the file says otherwise is refused by name, not passed over.
     v1::Recipe recipe = result.ranked(0).recipe();
     *recipe.mutable_optimizer() = WithDefaults(request.spec.recipe()).optimizer();
+    if (LeavesMasters(request.spec.recipe())) TakeMasters(result.ranked(0).recipe(), &recipe);
     chosen.recipe = Constrained(request.spec, recipe).value_or(recipe);
     *chosen.recipe->mutable_compile() = recipe.compile();  // buckets that a constraint leaves to the plan are planned
     if (const auto budget = AskedBudget(request)) chosen.recipe->mutable_activation_checkpoint()->set_memory_budget_gib(*budget);

@@ -20,7 +20,7 @@ class StageCapture::Impl {
         options_(options),
         reports_(reports),
         schedule_(resolved.MakeSchedule()),
-        lowered_(parallel::Lower(schedule_)) {
+        lowering_(schedule_) {
     for (int64_t stage = 0; stage < mesh_.pp; ++stage) ++stages_of_[KindOf(stage)];
   }
 
@@ -88,7 +88,7 @@ class StageCapture::Impl {
     const bool few = resolved_.microbatches() <= CapturedMicrobatches(schedule_, stage);
     if ((few && stages_of_[KindOf(stage)] == 1) || NeedsAll(stage)) return CaptureAll(stage);
     ASSIGN_OR_RETURN(auto part, PartOf(stage));
-    auto instances = InstanceActions(*part->trace, part->actions, lowered_.ranks[stage], schedule_, stage, stage - part->stage);
+    auto instances = InstanceActions(*part->trace, part->actions, lowering_.Rank(stage), schedule_, stage, stage - part->stage);
     if (absl::IsFailedPrecondition(instances.status())) return CaptureAll(stage);
     if (!instances.ok()) return instances.status();
     instances->layer_shifts = Shifts(part->stage, stage);
@@ -118,7 +118,7 @@ class StageCapture::Impl {
   const graph::PassOptions options_;
   std::vector<graph::PassReport>* const reports_;
   const parallel::Schedule schedule_;
-  const parallel::LoweredSchedule lowered_;
+  const parallel::Lowering lowering_;  // of schedule_
   std::map<Kind, int64_t> stages_of_;
   std::map<Kind, Part> parts_;
 };

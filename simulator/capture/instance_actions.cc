@@ -189,7 +189,7 @@ std::vector<LoweredAction> ActionsToCapture(const Schedule& schedule, int64_t ra
     actions.push_back({Action::Kind::kWeightGradient, action.chunk, action.microbatch});
   }
   few.ranks[rank] = std::move(actions);
-  std::vector<LoweredAction> lowered = parallel::Lower(few).ranks[rank];
+  std::vector<LoweredAction> lowered = parallel::Lowering(few).Rank(rank);
   for (LoweredAction& action : lowered) {
     if (action.microbatch + 1 == captured) action.microbatch = static_cast<int32_t>(labels.microbatches - 1);
   }

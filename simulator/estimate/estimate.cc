@@ -49,7 +49,7 @@ MemoryOptions MemoryOptionsHere(const v1::Device& device) {
 absl::Status AddMemory(const Captured& stages, const v1::Device& device, bool timeline, std::vector<MemoryProfile>* profiles,
                        v1::Estimate* estimate) {
   MemoryOptions options = MemoryOptionsHere(device);
-  options.timeline = timeline;
+  options.timeline = options.live_bytes = timeline;
   bool fits = true;
   for (const auto& [number, captured] : stages) {
     ASSIGN_OR_RETURN(auto profile, captured.instances ? SimulateMemory(*captured.trace, *captured.instances, options)

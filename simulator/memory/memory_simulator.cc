@@ -19,7 +19,12 @@ using graph::Trace;
 class Replay {
  public:
   Replay(const Trace& trace, const Instances& instances, const MemoryOptions& options, std::vector<const OperatorRow*> rows)
-      : trace_(trace), instances_(instances), options_(options), rows_(std::move(rows)), bytes_(instances.storages, kUnborn) {}
+      : trace_(trace),
+        instances_(instances),
+        options_(options),
+        rows_(std::move(rows)),
+        bytes_(instances.storages, kUnborn),
+        workspaces_(trace.instructions.size(), -1) {}
 
   absl::StatusOr<MemoryProfile> Run() {
     for (uint32_t id = 0; id < trace_.storages.size(); ++id) {
@@ -28,7 +33,7 @@ class Replay {
     profile_.start_bytes = live_;
     if (!trace_.instructions.empty()) peak_ = &trace_.instructions.front();
     Peak(0, 0);
-    profile_.live_bytes.reserve(instances_.positions());
+    if (options_.live_bytes) profile_.live_bytes.reserve(instances_.positions());
     for (const Instance& instance : instances_.list) {
       now_ = &instance;
       for (uint32_t i = instance.begin; i < instance.end; ++i) RETURN_IF_ERROR(Step(i));
@@ -73,14 +78,22 @@ class Replay {
 
   absl::Status Step(uint32_t index) {
     const uint32_t position = now_->PositionOf(index);
-    RETURN_IF_ERROR(Run(trace_.instructions[index], position));
-    profile_.live_bytes.push_back(live_);
+    RETURN_IF_ERROR(Run(index, position));
+    if (options_.live_bytes) profile_.live_bytes.push_back(live_);
     if (options_.timeline && changed_) profile_.timeline.push_back({position, categories_});
     changed_ = false;
     return absl::OkStatus();
   }
 
-  absl::Status Run(const Instruction& instruction, uint32_t position) {
+  // The same in every instance: it depends on geometries alone.
+  int64_t WorkspaceOf(uint32_t index, const InstructionView& op, const OperatorRow& row) {
+    int64_t& bytes = workspaces_[index];
+    if (bytes < 0) bytes = WorkspaceBytes(op, row, {options_.kind, options_.threads, options_.onednn_bfloat16});
+    return bytes;
+  }
+
+  absl::Status Run(uint32_t index, uint32_t position) {
+    const Instruction& instruction = trace_.instructions[index];
     switch (instruction.kind) {
       case Instruction::Kind::kFree: return Free(static_cast<uint32_t>(instruction.immediate), position);
       case Instruction::Kind::kResize:
@@ -101,7 +114,7 @@ class Replay {
     if (row.op_class == OpClass::kControl) {
       if (const auto resize = graph::StorageResizeOf(trace_, instruction)) Resize(resize->storage, resize->bytes);
     }
-    const int64_t workspace = WorkspaceBytes(op, row, {options_.kind, options_.threads, options_.onednn_bfloat16});
+    const int64_t workspace = WorkspaceOf(index, op, row);
     Peak(position, workspace);
     if (options_.timeline && workspace > 0) {
       profile_.timeline.push_back({position, categories_});
@@ -130,7 +143,8 @@ class Replay {
   const Instances& instances_;
   const MemoryOptions& options_;
   std::vector<const OperatorRow*> rows_;
-  std::vector<int64_t> bytes_;  // of each storage of the step now
+  std::vector<int64_t> bytes_;       // of each storage of the step now
+  std::vector<int64_t> workspaces_;  // by instruction of the Trace; -1: not known yet
   const Instance* now_ = nullptr;
   const Instruction* peak_ = nullptr;
   int64_t live_ = 0, allocated_ = 0;

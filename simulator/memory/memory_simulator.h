@@ -26,6 +26,7 @@ struct MemoryOptions {
   int64_t threads = 1;           // of a CPU rank: workspaces
   bool onednn_bfloat16 = true;   // of a CPU: comm::OneDnnComputesBfloat16() where the ranks run
   bool timeline = false;
+  bool live_bytes = true;
 };
 
 // Live bytes by graph::Category; workspace is last.
@@ -44,7 +45,7 @@ struct MemoryProfile {
   v1::MemoryByCategory categories;   // at the requested peak; they add up to it
   uint32_t peak_position = 0;
   std::string peak_at;                  // "model.layers.3.mlp, backward"
-  std::vector<int64_t> live_bytes;      // by position: after the instruction there, without workspace
+  std::vector<int64_t> live_bytes;      // by position: after the instruction there, without workspace; unless asked not to
   std::vector<TimelinePoint> timeline;  // where it changed, if asked for
 };
 

@@ -15,6 +15,7 @@
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
+#include "planner/last_choices.h"
 #include "planner/legal.h"
 #include "planner/space.h"
 #include "proto/legoai/v1/options.pb.h"
@@ -172,12 +173,37 @@ TEST(RecipesThatTrain, AreInThePlannersSpace) {
   }
 }
 
+// What is tried last of optimizer.master_weights: the bits of parameters in float32, on replicas and in a pipeline.
+TEST(PlannedMasters, TrainTheBitsOfParametersInFloat32) {
+  for (const int64_t stages : {1, 2}) {
+    Case plain{.name = "plain", .model = DeepLlama(), .recipe = parallel::DefaultRecipe(), .world_size = 2, .dropout_seed = {}};
+    plain.recipe.mutable_training()->set_global_batch_size(8);
+    plain.recipe.mutable_training()->set_local_batch_size(stages > 1 ? 8 : 2);
+    plain.recipe.mutable_training()->set_seq_len(32);
+    plain.recipe.mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
+    plain.recipe.mutable_parallelism()->set_pipeline_parallel_degree(stages);
+    plain.recipe.mutable_parallelism()->set_data_parallel_replicate_degree(2 / stages);
+    plain.recipe.mutable_parallelism()->set_data_parallel_shard_degree(1);
+    const auto choices = planner::LastChoices({.masters = true});
+    ASSERT_EQ(choices.size(), 1u);
+    ASSERT_TRUE(choices[0]->may(plain.recipe));
+    Case masters = plain;
+    choices[0]->make({}, &masters.recipe);
+    ASSERT_TRUE(masters.recipe.optimizer().master_weights());
+    EXPECT_FALSE(choices[0]->may(masters.recipe)) << "once";
+    const Training before = Train(plain, 2), after = Train(masters, 2);
+    EXPECT_FALSE(before.losses.empty());
+    EXPECT_EQ(after.losses, before.losses) << stages;
+    EXPECT_EQ(after.parameters, before.parameters) << stages;
+  }
+}
+
 // What is not the planner's to choose, by key or section, and why. All other keys that are supported are chosen.
 const std::map<std::string, std::string>& NotChosen() {
   static const auto* const keys = new std::map<std::string, std::string>{
       {"model", "is what is trained"},
       {"job", "names the run"},
-      {"optimizer", "changes what is learned"},
+      {"optimizer", "changes what is learned; master_weights, which does not, is tried for the best recipes of whole parameters"},
       {"lr_scheduler", "changes what is learned"},
       {"checkpoint", "changes no step"},
       {"comm", "changes no step"},
@@ -191,7 +217,7 @@ const std::map<std::string, std::string>& NotChosen() {
       {"training.steps", "is how long it is learned"},
       {"training.seed", "changes what is learned"},
       {"training.mixed_precision_reduce", "has one value"},
-      {"training.dtype", "changes what is learned"},
+      {"training.dtype", "changes what is learned, but for what goes with optimizer.master_weights"},
       {"training.initial_loss_scale", "changes what is learned"},
       {"training.loss_scale_growth_interval", "changes what is learned"},
       {"parallelism.fsdp_reshard_after_forward", "is implied: zero_stage says what stays whole"},

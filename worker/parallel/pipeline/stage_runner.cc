@@ -53,10 +53,6 @@ StageRunner::StageRunner(model::LanguageModel* model, LossFunction loss, StageOp
               " chunks a rank, the model ", model_->chunks().size());
   const absl::Status sound = CheckSchedule(options_.schedule, options_.microbatches);
   TORCH_CHECK(sound.ok(), std::string(sound.message()));
-  const auto evaluation = MakeForwardSchedule(placement(), options_.microbatches);
-  TORCH_CHECK(evaluation.ok(), std::string(evaluation.status().message()));
-  training_ = Lower(options_.schedule).ranks[options_.rank];
-  evaluation_ = Lower(*evaluation).ranks[options_.rank];
   comm::Runtime& runtime = comm::CurrentRuntime();
   group_ = runtime.GroupId(mesh::Dim::kPp);
   for (int link = 0; link < kLinkCount; ++link) {
@@ -68,13 +64,19 @@ StageRunner::StageRunner(model::LanguageModel* model, LossFunction loss, StageOp
 
 Tensor StageRunner::Run(const StageInputs& inputs) {
   model_->context().training = true;
-  return Execute(training_, inputs);
+  if (!training_) training_ = Lowering(options_.schedule).Rank(options_.rank);
+  return Execute(*training_, inputs);
 }
 
 Tensor StageRunner::Evaluate(const StageInputs& inputs) {
   at::NoGradGuard no_grad;
   model_->context().training = false;
-  return Execute(evaluation_, inputs);
+  if (!evaluation_) {
+    const auto schedule = MakeForwardSchedule(placement(), options_.microbatches);
+    TORCH_CHECK(schedule.ok(), std::string(schedule.status().message()));
+    evaluation_ = Lowering(*schedule).Rank(options_.rank);
+  }
+  return Execute(*evaluation_, inputs);
 }
 
 Tensor StageRunner::Execute(const std::vector<LoweredAction>& actions, const StageInputs& inputs) {

@@ -16,6 +16,7 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -90,7 +91,7 @@ class StageRunner {
   LossFunction loss_;
   StageOptions options_;
   StageHooks hooks_;
-  std::vector<LoweredAction> training_, evaluation_;
+  std::optional<std::vector<LoweredAction>> training_, evaluation_;  // from their first use on
   int64_t group_ = 0;
   std::array<int64_t, kLinkCount> fork_;        // events: compute has got there
   std::array<int64_t, kLinkCount> first_done_;  // events: a message is through; one each, by chunk and microbatch
