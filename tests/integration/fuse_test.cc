@@ -59,7 +59,7 @@ std::vector<FuseCase> Cases() {
   one.recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
   cases.push_back({one});
   for (const char* name : {"fsdp2", "fsdp2_bf16", "fsdp2_ac", "ddp2_ac_op", "ddp2_accumulate2", "tp2", "cp2_ring", "pp2_1f1b",
-                           "pp2_zb_h1", "gpt2_fsdp2", "qwen3_fsdp2_tp2", "gemma2_fsdp2"}) {
+                           "pp2_zb_h1", "gpt2_fsdp2", "qwen3_tp2_pp2", "gemma2_fsdp2_ac", "mistral_fsdp2"}) {
     cases.push_back({named(name)});
   }
   FuseCase bucketed{named("fsdp2")}, async{named("tp2"), true};
