@@ -173,9 +173,12 @@ TEST(LastChoices, ConstraintsAndBasesThatNameAKeyWin) {
   request.add_constraints("compile.enable=false");
   EXPECT_THAT(counts(request), ::testing::ElementsAre(0, 0, 0)) << "by a constraint";
   request = OfTensorParallel();
-  *request.mutable_base() = parallel::LoadBase("", {{"compile.enable", "false"}}).value();
+  request.mutable_base()->mutable_compile()->set_enable(false);
   EXPECT_THAT(counts(request), ::testing::ElementsAre(0, 0, 0)) << "by the base";
-  *request.mutable_base() = parallel::LoadBase("").value();
+  *request.mutable_base() = parallel::DefaultRecipe();
+  request.mutable_base()->mutable_compile()->clear_enable();
+  request.mutable_base()->mutable_compile()->clear_fsdp_bucketing();
+  request.mutable_base()->mutable_parallelism()->clear_enable_async_tensor_parallel();
   EXPECT_THAT(counts(request), ::testing::ElementsAre(12, 8, 4)) << "a base that leaves them open";
   request = OfTensorParallel();
   request.add_constraints("parallelism.enable_async_tensor_parallel=false");
@@ -191,17 +194,6 @@ TEST(LastChoices, ConstraintsAndBasesThatNameAKeyWin) {
   const auto asked = counts(request);
   EXPECT_GT(asked[0], 12) << "the base's, in all recipes";
   EXPECT_EQ(asked[1], 4);
-}
-
-// A base as files and forms give it: keys that nobody named stay open.
-TEST(LastChoices, ABaseWithDefaultsLeavesThemOpen) {
-  const auto base = parallel::LoadBase("", {{"training.max_norm", "2"}, {"compile.enable", "false"}});
-  ASSERT_TRUE(base.ok()) << base.status();
-  EXPECT_TRUE(base->compile().has_enable());
-  EXPECT_FALSE(base->compile().has_fsdp_bucketing());
-  EXPECT_FALSE(base->parallelism().has_enable_async_tensor_parallel());
-  EXPECT_EQ(base->training().max_norm(), 2);
-  EXPECT_TRUE(base->compile().has_fall_back_to_eager()) << "of all other keys the default";
 }
 
 TEST(LastChoices, AreForDevicesOnWhichProgramsTrainAndForTheTime) {

@@ -353,18 +353,6 @@ void FillDefaults(v1::Recipe* recipe) {
   recipe->Swap(&full);
 }
 
-void FillBaseDefaults(v1::Recipe* base) {
-  const v1::Recipe given = *base;
-  FillDefaults(base);
-  if (!given.compile().has_enable()) base->mutable_compile()->clear_enable();
-  if (!given.compile().has_fsdp_bucketing()) base->mutable_compile()->clear_fsdp_bucketing();
-  if (!given.parallelism().has_enable_async_tensor_parallel())
-    base->mutable_parallelism()->clear_enable_async_tensor_parallel();
-  if (given.training().has_dtype() || given.optimizer().has_master_weights()) return;
-  base->mutable_training()->clear_dtype();
-  base->mutable_optimizer()->clear_master_weights();
-}
-
 std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe) {
   Checker check;
   CheckTraining(recipe.training(), &check);
@@ -416,41 +404,23 @@ absl::Status ReadListedSchedule(v1::Recipe* recipe) {
   return absl::OkStatus();
 }
 
-namespace {
-
-absl::StatusOr<v1::Recipe> Parse(const std::string& text, const Overrides& overrides, void (*fill)(v1::Recipe*)) {
+absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides) {
   v1::Recipe recipe;
   std::vector<absl::Status> faults = ReadRecipeToml(text, overrides, &recipe);
   if (absl::Status status = ReadListedSchedule(&recipe); !status.ok()) {
     faults.push_back(std::move(status));
     recipe.mutable_parallelism()->clear_pipeline_parallel_schedule_csv();
   }
-  v1::Recipe full = recipe;
-  FillDefaults(&full);
-  for (absl::Status& fault : RecipeFaults(full)) faults.push_back(std::move(fault));
+  FillDefaults(&recipe);
+  for (absl::Status& fault : RecipeFaults(recipe)) faults.push_back(std::move(fault));
   if (!faults.empty()) return AllFaults(faults);
-  fill(&recipe);
   return recipe;
 }
 
-absl::StatusOr<v1::Recipe> Load(const std::string& path, const Overrides& overrides, void (*fill)(v1::Recipe*)) {
-  ASSIGN_OR_RETURN(const auto text, ReadFileOf("recipe", path, kMostTextBytes, "give the path of a TOML file"));
-  auto recipe = Parse(text, overrides, fill);
-  return recipe.ok() ? recipe : Annotate(recipe.status(), path);
-}
-
-}  // namespace
-
-absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides) {
-  return Parse(text, overrides, FillDefaults);
-}
-
 absl::StatusOr<v1::Recipe> LoadRecipe(const std::string& path, const Overrides& overrides) {
-  return Load(path, overrides, FillDefaults);
-}
-
-absl::StatusOr<v1::Recipe> LoadBase(const std::string& path, const Overrides& overrides) {
-  return path.empty() ? Parse("", overrides, FillBaseDefaults) : Load(path, overrides, FillBaseDefaults);
+  ASSIGN_OR_RETURN(const auto text, ReadFileOf("recipe", path, kMostTextBytes, "give the path of a TOML file"));
+  auto recipe = ParseRecipe(text, overrides);
+  return recipe.ok() ? recipe : Annotate(recipe.status(), path);
 }
 
 std::string RecipeToToml(const v1::Recipe& recipe) { return ToToml(recipe); }

@@ -22,11 +22,6 @@ const v1::Recipe& DefaultRecipe();
 // Sets what is unset and has a default. Degrees and batches of -1 stay -1: ResolvedRecipe derives them.
 void FillDefaults(v1::Recipe* recipe);
 
-// The same for the base of a plan, but for the keys that a plan decides last and only where nobody named them: compile.enable,
-// compile.fsdp_bucketing, parallelism.enable_async_tensor_parallel, and training.dtype with optimizer.master_weights where neither
-// is named. Unset, they are left to the plan.
-void FillBaseDefaults(v1::Recipe* base);
-
 // FieldErrors of the keys that are out of range or not supported. `recipe` has its defaults.
 std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe);
 // The first of them. Unset keys count as their defaults.
@@ -51,8 +46,6 @@ absl::Status ReadListedSchedule(v1::Recipe* recipe);
 // (proto/errors.h); LoadRecipe also NotFound for a file that cannot be read.
 absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides = {});
 absl::StatusOr<v1::Recipe> LoadRecipe(const std::string& path, const Overrides& overrides = {});
-// The same for the base of a plan (FillBaseDefaults); an empty path is a base that names nothing.
-absl::StatusOr<v1::Recipe> LoadBase(const std::string& path, const Overrides& overrides = {});
 
 // The fields that are set, as TOML; ParseRecipe reads it back.
 std::string RecipeToToml(const v1::Recipe& recipe);

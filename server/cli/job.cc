@@ -25,6 +25,7 @@
 #include "server/cli/arguments.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
+#include "server/jobs/plan_base.h"
 
 namespace legoai::cli {
 namespace {
@@ -193,7 +194,7 @@ absl::StatusOr<std::unique_ptr<planner::Estimator>> SimProcesses() {
 
 absl::StatusOr<v1::PlanRequest> ReadPlanRequest(const Arguments& arguments) {
   v1::PlanRequest request;
-  ASSIGN_OR_RETURN(auto base, parallel::LoadBase(arguments.Text("recipe"), arguments.recipe_keys()));
+  ASSIGN_OR_RETURN(auto base, server::LoadBase(arguments.Text("recipe"), arguments.recipe_keys()));
   ASSIGN_OR_RETURN(auto model, ReadModel(arguments, &base));
   ASSIGN_OR_RETURN(auto cluster, ResolveCluster(arguments.Text("cluster")));
   RETURN_IF_ERROR(ReadPrice(arguments, &cluster));

@@ -25,6 +25,7 @@
 #include "proto/toml/toml.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"
+#include "server/jobs/plan_base.h"
 
 namespace legoai::cli {
 namespace {
@@ -206,7 +207,7 @@ absl::StatusOr<v1::PlanRequest> MakeRequest(const LayoutRequest& request, const 
   *plan.mutable_model() = request.model;
   *plan.mutable_cluster() = WithoutEmulation(request.cluster);
   *plan.mutable_base() = recipe;
-  parallel::FillBaseDefaults(plan.mutable_base());
+  server::FillBaseDefaults(plan.mutable_base());
   plan.set_global_batch(training.global_batch_size());
   plan.set_seq_len(plan.base().training().seq_len());
   *plan.mutable_constraints() = request.spec.planning().constraints();

@@ -21,6 +21,7 @@
 #include "proto/status.h"
 #include "proto/text.h"
 #include "proto/toml/toml.h"
+#include "server/jobs/plan_base.h"
 #include "server/jobs/submission.h"
 
 namespace legoai::server {
@@ -320,7 +321,7 @@ absl::Status CheckRecipe(std::string_view path, v1::Recipe* recipe) {
 
 absl::Status CheckBase(std::string_view path, v1::Recipe* base) {
   if (absl::Status status = parallel::CheckRecipe(*base); !status.ok()) return Under(path, status);
-  parallel::FillBaseDefaults(base);
+  FillBaseDefaults(base);
   return absl::OkStatus();
 }
 

@@ -35,7 +35,7 @@ absl::Status CheckModel(std::string_view path, v1::Model* model);
 
 // parallel::CheckRecipe, and defaults for unset fields.
 absl::Status CheckRecipe(std::string_view path, v1::Recipe* recipe);
-// The same for the base of a plan (parallel::FillBaseDefaults).
+// The same for the base of a plan (plan_base.h).
 absl::Status CheckBase(std::string_view path, v1::Recipe* base);
 
 // Checks that its paths are absolute, because workers have a different working folder than the user. `recipe` has its defaults.
