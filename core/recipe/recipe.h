@@ -23,7 +23,8 @@ const v1::Recipe& DefaultRecipe();
 void FillDefaults(v1::Recipe* recipe);
 
 // The same for the base of a plan, but for the keys that a plan decides last and only where nobody named them: compile.enable,
-// compile.fsdp_bucketing and parallelism.enable_async_tensor_parallel. Unset, they are left to the plan.
+// compile.fsdp_bucketing, parallelism.enable_async_tensor_parallel, and training.dtype with optimizer.master_weights where
+// neither is named. Unset, they are left to the plan.
 void FillBaseDefaults(v1::Recipe* base);
 
 // FieldErrors of the keys that are out of range or not supported. `recipe` has its defaults.
