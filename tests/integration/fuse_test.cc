@@ -1,8 +1,8 @@
 // compile.fuse on real steps: three steps of recipes of cases.h train as the eager step does, but for the roundings that fused
 // operators leave out. What the tolerances mean: losses and gradient norms are relative; of everything else that a step changes,
-// the difference after the first step is relative to the largest change of that tensor, or 1e-4 of the largest of all, under SGD, so
-// that it is the gradients'.
-// And each kernel takes no memory but what the simulator predicts: the executed step's peak is that of the rewritten Trace.
+// the difference after the first step is relative to the largest change of that tensor, or 1e-4 of the largest of all, under SGD,
+// so that it is the gradients'. And each kernel takes no memory but what the simulator predicts: the executed step's peak is that
+// of the rewritten Trace.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <gmock/gmock.h>
