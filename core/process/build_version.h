@@ -6,10 +6,11 @@
 
 namespace legoai::launch {
 
-// Processes of one job compare it when they connect (launcher and trainer), and a run and its checkpoints record it.
+// Processes compare it when they connect (launcher and trainer, hosts of a gang, server and agent); a run and its checkpoints
+// record it; plans that were made before are those of one build (server/fleet/plan_cache.h).
 
-// "0.1.0+8f3a12cd9b04": the release in VERSION, and a digest of the sources of proto, worker and simulator
-// (tools/workspace_status). Equal sources give equal versions on every machine.
+// "0.1.0+8f3a12cd9b04": the release in VERSION, and a digest of the sources of core, planner, proto, simulator and worker, with
+// the catalog of devices (tools/workspace_status). Equal sources give equal versions on every machine.
 std::string_view BuildVersion();
 
 // For a program with absl's flags: prints its own flags, not those of linked libraries, and its build.

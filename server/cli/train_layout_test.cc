@@ -78,7 +78,9 @@ TEST_F(TrainLayout, AJobIsTrainedWithTheRecipeThatLegoPlanRanksFirst) {
   const Result dry = Run(Train({"--nproc", "2", "--parallelism.pipeline_parallel_degree=1", "--dry-run", "-o", "json"}));
   ASSERT_EQ(dry.code, 0) << dry.err;
   const Json chosen = Json::parse(dry.out)["recipe"];
-  for (const char* section : {"training", "parallelism", "activation_checkpoint", "compile"}) EXPECT_EQ(chosen[section], best[section]);
+  for (const char* section : {"training", "parallelism", "activation_checkpoint", "compile"}) {
+    EXPECT_EQ(chosen[section], best[section]);
+  }
   EXPECT_EQ(chosen["training"]["mixed_precision_param"], "float32") << "the processor has bfloat16 in software only";
   EXPECT_THAT(dry.err, AllOf(HasSubstr("planned for cpu:2x1, as the file leaves it open: "), HasSubstr(" a step predicted, "),
                              HasSubstr("\n  training.local_batch_size = " + best["training"]["local_batch_size"].dump() + "\n"),

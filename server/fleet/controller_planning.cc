@@ -38,6 +38,12 @@ absl::Status NoRecipe(const v1::Job& job, const v1::PlanResult& result) {
 // "projects/default" of "projects/default/jobs/01J...".
 std::string ProjectOf(const std::string& job) { return job.substr(0, job.find("/jobs/")); }
 
+// `job` is planned for just the same. Those of other projects are not named.
+std::string WaitsForPlanText(const std::string& job, const std::string& project) {
+  return ProjectOf(job) == project ? absl::StrCat("waits for the plan of ", job, ", which asks for the same")
+                                   : "waits for the plan of another project's job, which asks for the same";
+}
+
 void Wait(const ToPlan& next, const std::string& why, WaitReasons::Waits* waits) {
   waits->insert({next.job->name, {next.job->version, absl::StrCat(next.because, why), 0}});
 }
@@ -64,8 +70,8 @@ struct Unknown {
   std::string project;
 };
 
-// Of other slots, or at another time, planning may do better.
-bool MayPass(const absl::Status& failure) {
+// Planning may find a recipe for other slots, or at another time.
+bool MayPlanLater(const absl::Status& failure) {
   return absl::IsResourceExhausted(failure) || absl::IsDeadlineExceeded(failure) || absl::IsUnavailable(failure);
 }
 
@@ -92,7 +98,7 @@ absl::Status Controller::TakePlan(store::Transaction& transaction, const v1::Clu
   const int64_t slots = cluster.devices_per_node(), now_us = options_.now_us();
   absl::Status failure = result.status();
   if (result.ok() && !planner::HasRecipe(*result)) failure = NoRecipe(*job, *result);
-  if (!failure.ok() && job->has_world_size() && MayPass(failure)) {
+  if (!failure.ok() && job->has_world_size() && MayPlanLater(failure)) {
     *passing = failure;  // it keeps the plan that its recipe is of
     return Move(transaction, job, job->attempts() > 0 ? v1::RESTARTING : v1::QUEUED,
                 absl::StrCat("waits for its ", job->world_size(), " slots: for ",
@@ -147,7 +153,7 @@ absl::Status Controller::StorePlan(const PlansUnderWay::Ended& plan) {
   return absl::OkStatus();
 }
 
-// A plan of each project is under way at a time, of the first of its jobs that wait then. Where more projects wait than may plan
+// Each project has at most one plan under way, of the first of its jobs that wait then. Where more projects wait than may plan
 // at once, those begin whose last turn is longest ago. Jobs that ask for what was planned before have it at once, whoever plans.
 void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Waits* waits) {
   UnderWay under_way;
@@ -182,7 +188,7 @@ void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Wai
   for (const Unknown& one : unknown) {
     const auto same = under_way.job_of_key.find(one.key);
     if (!one.key.empty() && same != under_way.job_of_key.end()) {
-      Wait(*one.next, absl::StrCat("waits for the plan of ", same->second, ", which asks for the same"), waits);
+      Wait(*one.next, WaitsForPlanText(same->second, one.project), waits);
     } else if (!one.key.empty() && under_way.MayBegin(one.project) && PlanJob(*one.next, *one.cluster)) {
       under_way.Add({one.next->job->name, one.key});
       turns_[one.project] = ++turn_;
@@ -193,10 +199,12 @@ void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Wai
 }
 
 void Controller::RefuseCluster(const ToPlan& next, const absl::Status& why) {
-  LogError(absl::StrCat("no plan: ", why.message()), {.job = next.job->name, .worker = next.worker->name()});
+  const std::string cluster = ClusterName(SlotKind(*next.worker), next.slots), text(why.message());
   PlanningMemory::Refusal& refusal = memory_.refusals[next.job->name];
-  refusal.tries[ClusterName(SlotKind(*next.worker), next.slots)] = kMostTries;
-  refusal.text = std::string(why.message());
+  if (refusal.Refuses(cluster) && refusal.text == text) return;  // every decision meets it again
+  LogError(absl::StrCat("no plan: ", text), {.job = next.job->name, .worker = next.worker->name()});
+  refusal.tries[cluster] = kMostTries;
+  refusal.text = text;
 }
 
 // Gives the job a plan that was made before. False: it is no more what it was, or the plan is none of its own, or the store does

@@ -19,6 +19,13 @@ absl::Duration GraceLeft(const v1::StopRequest& stop, int64_t now_us) {
   return absl::Microseconds(std::clamp<int64_t>(left, 0, std::max<int64_t>(all, 0)));
 }
 
+// Whether the agent, in this session of its, is to hear nothing more of it. Trainers that were told to leave out the save cannot
+// be told otherwise; those that save hear of another deadline, since a job that is being moved may be cancelled with more time.
+bool HasBeenTold(const Lease& lease, uint64_t session, bool saves, int64_t deadline_us) {
+  if (lease.stop_session != session) return false;
+  return !lease.stop_saves || (saves && lease.stop_until_us == deadline_us);
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Worker> Controller::Drain(const v1::DrainWorkerRequest& request) {
@@ -74,7 +81,8 @@ void Controller::SendStops() {
     if (!place || place->session == 0) continue;
     const absl::Duration grace = GraceLeft(*job->stop, options_.now_us());
     const bool saves = job->stop->save() && grace > absl::ZeroDuration();
-    if (lease.stop_session == place->session && (saves || !lease.stop_saves)) continue;
+    const int64_t deadline_us = job->stop->deadline_time_us();
+    if (HasBeenTold(lease, place->session, saves, deadline_us)) continue;
     v1::ToAgent message;
     v1::StopAttempt& stop = *message.mutable_stop();
     stop.mutable_lease()->set_job(lease.job);
@@ -82,7 +90,7 @@ void Controller::SendStops() {
     stop.set_save(saves);
     stop.set_reason(job->stop->reason());
     if (saves) stop.set_grace_seconds(absl::ToDoubleSeconds(grace));
-    if (agents_.Send(place->session, message)) book_.ToldToStop(lease.job, lease.epoch, place->session, saves);
+    if (agents_.Send(place->session, message)) book_.ToldToStop(lease.job, lease.epoch, place->session, saves, deadline_us);
   }
 }
 

@@ -53,12 +53,13 @@ std::vector<v1::LeaseId> LeaseBook::Renew(const google::protobuf::RepeatedPtrFie
   return others;
 }
 
-void LeaseBook::ToldToStop(const std::string& job, int64_t epoch, uint64_t session, bool save) {
+void LeaseBook::ToldToStop(const std::string& job, int64_t epoch, uint64_t session, bool save, int64_t deadline_us) {
   const MutexLock lock(mutex_);
   const auto found = leases_.find(job);
   if (found == leases_.end() || found->second.epoch != epoch) return;
   found->second.stop_session = session;
   found->second.stop_saves = save;
+  found->second.stop_until_us = deadline_us;
 }
 
 void LeaseBook::ExtendAll(absl::Duration pause) {

@@ -28,6 +28,7 @@ struct Lease {
   uint64_t told_session = 0;    // the session in which the agent was told of the lease
   uint64_t stop_session = 0;    // the session in which it was told to stop; 0: not yet
   bool stop_saves = false;      // as it was told
+  int64_t stop_until_us = 0;    // UTC; the deadline of that, as it was told
   int64_t attempt = 0;          // of the job
   std::string instance = {};    // of the agent that holds or will get it
 };
@@ -45,8 +46,8 @@ class LeaseBook {
   // Renews those that this process holds, and returns the others.
   std::vector<v1::LeaseId> Renew(const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases, const std::string& worker,
                                  const std::string& instance, absl::Duration now);
-  // Its agent was told to stop it in this session, after a checkpoint or at once.
-  void ToldToStop(const std::string& job, int64_t epoch, uint64_t session, bool save);
+  // Its agent was told to stop it in this session, after a checkpoint, for which there is time until the deadline, or at once.
+  void ToldToStop(const std::string& job, int64_t epoch, uint64_t session, bool save, int64_t deadline_us);
 
   // Nobody could be heard for that long: the server itself did not run.
   void ExtendAll(absl::Duration pause);

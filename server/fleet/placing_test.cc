@@ -2,7 +2,9 @@
 // waits.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@
 #include "server/fleet/offers.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/transition.h"
+#include "server/metrics/log.h"
 
 namespace legoai::server {
 namespace {
@@ -198,6 +201,24 @@ TEST_F(PlacingTest, SlotsForWhichNoRecipeFitsAreLeftToOthers) {
   ReportEnd(&fast, first, absl::OkStatus());
   EXPECT_EQ(fast.link.NextStart().lease().job(), job);
   EXPECT_EQ(Attempts(job)[0].predicted_step_seconds(), 0.5);
+}
+
+// Every decision meets them again.
+TEST_F(PlacingTest, SlotsThatNothingCanBePlannedForAreLoggedOnce) {
+  std::atomic<int> logged = 0;
+  SetLogSink([&](std::string_view line) { logged += line.find("no plan: ") != std::string_view::npos; });
+  TestAgent odd("a");
+  odd.hello.mutable_worker()->mutable_device()->set_node_link("none-such");
+  Connect(&odd);
+  const std::string job = Submit(2);
+  AwaitReason(job, "none-such");
+  for (int i = 0; i < 3; ++i) AwaitDecision();
+  EXPECT_EQ(logged.load(), 1);
+  EXPECT_EQ(Get(job).state(), SUBMITTED);
+  const std::string other = Submit(2);
+  AwaitReason(other, "none-such");
+  EXPECT_EQ(logged.load(), 2) << "of each job";
+  SetLogSink({});
 }
 
 TEST_F(PlacingTest, TheMostUrgentJobIsPlannedNext) {

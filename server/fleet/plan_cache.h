@@ -13,8 +13,8 @@
 
 namespace legoai::server {
 
-// What plans depend on beside the request: the build, with its cost models, and this host's processor, since lego-sim asks
-// LibTorch which kernels a CPU has.
+// What plans depend on beside the request: the build, whose version follows from planner, simulator and the trainer that it
+// captures (core/process/build_version.h), and this host's processor, since lego-sim asks LibTorch which kernels a CPU has.
 std::string PlannedBy();
 
 // "plan:" and SHA-256 as hex. The budget of seconds is left out: a plan that it has cut short is never kept (IsCacheable).

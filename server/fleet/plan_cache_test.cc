@@ -16,6 +16,7 @@ namespace legoai::server {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using namespace v1;  // the states' names
 
 v1::PlanRequest SomeRequest() {
@@ -225,17 +226,21 @@ TEST_F(KnownPlansTest, NoProjectWaitsForAnothersPlan) {
   Connect(&agent_);
   const std::string big = Submit(OfKind(67, "a")), behind = Submit(OfKind(68, "a"));
   AwaitState(big, PLANNING);
-  const std::string same = Submit(OfKind(67, "b"));
+  const std::string twin = Submit(OfKind(67, "a")), same = Submit(OfKind(67, "b"));
   const std::string small = Submit(OfKind(1, "b"));
   AwaitPlanned(small);
   EXPECT_EQ(Get(big).state(), PLANNING);
   EXPECT_EQ(AwaitReason(behind, "waits for the planner").state(), SUBMITTED) << "its project has its turn";
-  EXPECT_THAT(AwaitReason(same, "waits for the plan of").reason(), HasSubstr(big));
+  EXPECT_THAT(AwaitReason(twin, "waits for the plan of").reason(), HasSubstr(absl::StrCat(big, ", which asks for the same")));
+  EXPECT_THAT(AwaitReason(same, "waits for the plan of another project's job, which asks for the same").reason(),
+              Not(HasSubstr(big)));
   hold_steps_ = 0;
   AwaitPlanned(big);
   AwaitPlanned(behind);
   AwaitPlanned(same);
+  AwaitPlanned(twin);
   EXPECT_TRUE(HasKnown(same));
+  EXPECT_TRUE(HasKnown(twin));
 }
 
 }  // namespace

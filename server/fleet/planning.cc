@@ -80,7 +80,7 @@ void Planning::PlanLater(const std::string& project, const v1::PlanRequest& requ
   auto task = [=, this] {
     if (cancelled()) return done(absl::CancelledError("cancelled"));
     const auto share = simulators_.Share(project);
-    done(planner::Plan(request, *share, progress, cancelled));
+    done(planner::Plan(request, *share, progress, cancelled, [&share] { return share->Clock(); }));
   };
   {
     const MutexLock lock(mutex_);
@@ -97,7 +97,8 @@ absl::StatusOr<v1::PlanResult> Planning::Plan(const v1::PlanRequest& request, co
   const Call call(*this);
   RETURN_IF_ERROR(call.status());
   const auto share = simulators_.Share(kCalls);
-  return planner::Plan(request, *share, progress, [&] { return ending() || (cancel && cancel()); });
+  const auto cancelled = [&] { return ending() || (cancel && cancel()); };
+  return planner::Plan(request, *share, progress, cancelled, [&share] { return share->Clock(); });
 }
 
 absl::StatusOr<v1::Estimate> Planning::Simulate(const v1::SimRequest& request, const Cancel& cancel) {

@@ -1,5 +1,6 @@
 // The planner of the service: plans and simulates for jobs and users' calls, several at a time, on the same lego-sim processes
-// (simulators.h), which the projects of the jobs and the calls use by turns. Thread-safe.
+// (simulators.h), which the projects of the jobs and the calls use by turns. Seconds of plans, their budgets among them,
+// are those in which they do not just wait for processes that others have. Thread-safe.
 #pragma once
 
 #include <cstdint>

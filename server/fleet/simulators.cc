@@ -17,11 +17,26 @@ namespace {
 // How often a thread looks whether what it simulates is still wanted.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
+absl::Duration SteadyNow() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
+
 // What was asked together, and is given up together. `answers` and the rest are guarded by the pool's mutex.
 struct Batch {
   bool dropped = false;
   std::deque<v1::SimResponse> answers;
   absl::Status failure;
+  int64_t waiting = 0, running = 0;  // simulations
+  absl::Duration starved;            // for so long some waited and none ran, up to the last change of that
+  absl::Duration since;              // that change
+
+  bool IsStarved() const { return waiting > 0 && running == 0; }
+  absl::Duration StarvedUntil(absl::Duration now) const { return IsStarved() ? starved + (now - since) : starved; }
+  void Count(int64_t more_waiting, int64_t more_running) {
+    const absl::Duration now = SteadyNow();
+    starved = StarvedUntil(now);
+    since = now;
+    waiting += more_waiting;
+    running += more_running;
+  }
 };
 
 struct Task {
@@ -59,6 +74,7 @@ class Simulators::Pool {
   void Add(const std::string& group, Task task) {
     {
       const MutexLock lock(mutex_);
+      task.batch->Count(1, 0);
       waiting_[group].push_back(std::move(task));
       MakeRoom();
     }
@@ -77,9 +93,17 @@ class Simulators::Pool {
     return answer;
   }
 
-  void Drop(Batch& batch) {
+  // Gives how long it was starved.
+  absl::Duration Drop(Batch& batch) {
     const MutexLock lock(mutex_);
     batch.dropped = true;
+    return batch.StarvedUntil(SteadyNow());
+  }
+
+  absl::Duration Clock(const Batch& batch) {
+    const MutexLock lock(mutex_);
+    const absl::Duration now = SteadyNow();
+    return now - batch.StarvedUntil(now);
   }
 
  private:
@@ -108,6 +132,7 @@ class Simulators::Pool {
       }
       Simulate(thread, *task, *estimator);
       const MutexLock lock(mutex_);
+      task->batch->Count(0, -1);
       running_[thread].reset();
     }
   }
@@ -136,6 +161,7 @@ class Simulators::Pool {
       chosen->second.pop_front();
       if (chosen->second.empty()) waiting_.erase(chosen);
       if (task.batch->dropped) continue;
+      task.batch->Count(-1, 1);
       running_[thread] = Running{group, task, ++begun_, false};
       MakeRoom();
       return task;
@@ -173,6 +199,7 @@ class Simulators::Pool {
     estimator.StopAll();
     const MutexLock lock(mutex_);
     if (!running_[thread]->gives_way || task.batch->dropped) return;
+    task.batch->Count(1, 0);
     waiting_[running_[thread]->group].push_front(task);
     changed_.NotifyAll();
   }
@@ -208,7 +235,7 @@ class Simulators::Pool {
   std::vector<std::thread> threads_;  // last: they use the rest
 };
 
-class Simulators::Member : public planner::Estimator {
+class Simulators::Member : public SimulatorShare {
  public:
   Member(Pool& pool, std::string group) : pool_(pool), group_(std::move(group)) {}
   ~Member() override { pool_.Drop(*batch_); }
@@ -221,13 +248,15 @@ class Simulators::Member : public planner::Estimator {
   }
   absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) override { return pool_.Await(*batch_, timeout); }
   void StopAll() override {
-    pool_.Drop(*batch_);
+    starved_ += pool_.Drop(*batch_);
     batch_ = std::make_shared<Batch>();
   }
+  absl::Duration Clock() const override { return pool_.Clock(*batch_) - starved_; }
 
  private:
   Pool& pool_;
   const std::string group_;
+  absl::Duration starved_;  // in earlier batches
   std::shared_ptr<Batch> batch_ = std::make_shared<Batch>();
 };
 
@@ -236,7 +265,7 @@ Simulators::Simulators(std::function<std::unique_ptr<planner::Estimator>()> make
 
 Simulators::~Simulators() = default;
 
-std::unique_ptr<planner::Estimator> Simulators::Share(const std::string& group) {
+std::unique_ptr<SimulatorShare> Simulators::Share(const std::string& group) {
   return std::make_unique<Member>(*pool_, group);
 }
 

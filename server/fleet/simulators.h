@@ -9,9 +9,18 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "planner/estimates.h"
 
 namespace legoai::server {
+
+// What one plan has of them.
+class SimulatorShare : public planner::Estimator {
+ public:
+  // Monotonic. It stands still while something was asked and no process simulates any of it, since others have them all: a budget
+  // of time on this clock is not spent by waiting for others.
+  virtual absl::Duration Clock() const = 0;
+};
 
 class Simulators {
  public:
@@ -21,7 +30,7 @@ class Simulators {
   ~Simulators();  // stops what is under way; its shares must be gone
 
   // For one plan, used by one thread. Several of one group share its turns.
-  std::unique_ptr<planner::Estimator> Share(const std::string& group);
+  std::unique_ptr<SimulatorShare> Share(const std::string& group);
 
  private:
   class Pool;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "core/process/mutex.h"
 
 namespace legoai::server {
@@ -163,6 +164,35 @@ TEST_F(SimulatorsTest, AGroupThatHasAllProcessesGivesOneToAnother) {
   EXPECT_EQ(bench_.AwaitStopped(1)[0], "big 2") << "what was begun last loses least";
   bench_.LetGo("big 1"), bench_.LetGo("big 2");
   EXPECT_EQ(Answer(*big) + Answer(*big), 3u) << "it was begun anew";
+}
+
+// Of each plan: two of one group are told apart.
+TEST_F(SimulatorsTest, TimeInWhichOthersHaveAllProcessesIsNotCharged) {
+  constexpr absl::Duration kWhile = absl::Milliseconds(30);
+  const auto charged = [](const SimulatorShare& share, absl::Duration wait) {
+    const absl::Duration before = share.Clock();
+    absl::SleepFor(wait);
+    return share.Clock() - before;
+  };
+  Simulators simulators(Make(), 1);
+  const auto a = simulators.Share("a"), b = simulators.Share("b"), more = simulators.Share("a");
+  EXPECT_GE(charged(*b, kWhile), kWhile) << "nothing was asked: it is the planner's own time";
+  ASSERT_TRUE(a->Start(Request("a", 1)).ok());
+  bench_.AwaitBegun(1);
+  ASSERT_TRUE(b->Start(Request("b", 1)).ok());
+  ASSERT_TRUE(more->Start(Request("more", 1)).ok());
+  EXPECT_GE(charged(*a, kWhile), kWhile);
+  EXPECT_EQ(charged(*b, kWhile), absl::ZeroDuration());
+  EXPECT_EQ(charged(*more, kWhile), absl::ZeroDuration());
+  const absl::Duration before = a->Clock(), clock = more->Clock();
+  more->StopAll();
+  const absl::Duration clocked = more->Clock() - clock;
+  EXPECT_LE(clocked, a->Clock() - before) << "what it had waited stays uncharged";
+  bench_.LetGo("a");
+  bench_.AwaitBegun(2);
+  EXPECT_GE(charged(*b, kWhile), kWhile);
+  bench_.LetGo("b");
+  EXPECT_EQ(Answer(*b), 1u);
 }
 
 TEST_F(SimulatorsTest, WhatIsGivenUpEndsAndGivesNoAnswer) {

@@ -285,6 +285,54 @@ TEST_F(StopsTest, AJobThatIsMovedCanBeCancelled) {
   EXPECT_EQ(Get(lease.job()).state(), CANCELLED);
 }
 
+// The agent hears of the time that the job has now: its own clock ends the save.
+TEST_F(StopsTest, AJobThatIsMovedCanBeCancelledWithMoreTimeToSave) {
+  const v1::LeaseId lease = BeginSaving(&agent_);
+  ASSERT_TRUE(Drain("workers/a").ok());
+  EXPECT_LE(NextStop(&agent_).grace_seconds(), 60);
+  EXPECT_EQ(Cancel(lease.job(), /*save=*/true, "", /*grace_seconds=*/600).reason(),
+            "was cancelled; it saves first, for at most 10 min");
+  const v1::StopAttempt again = NextStop(&agent_);
+  EXPECT_TRUE(again.save());
+  EXPECT_GT(again.grace_seconds(), 60);
+  EXPECT_LE(again.grace_seconds(), 600);
+  EXPECT_EQ(again.reason(), "was cancelled");
+  utc_skew_seconds_ = 100;
+  AwaitDecision();
+  EXPECT_FALSE(HasStop(agent_)) << "what the drain gave does not count any more, and the agent is told but once";
+  SaveAndStop(&agent_, lease, 6);
+  EXPECT_EQ(Get(lease.job()).state(), CANCELLED);
+  EXPECT_EQ(Get(lease.job()).reason(), "was cancelled; step 6 is saved, and nothing was lost");
+}
+
+TEST_F(StopsTest, AJobThatIsMovedCanBeCancelledWithLessTimeToSave) {
+  const v1::LeaseId lease = BeginSaving(&agent_);
+  ASSERT_TRUE(Drain("workers/a").ok());
+  NextStop(&agent_);
+  EXPECT_EQ(Cancel(lease.job(), /*save=*/true, "", /*grace_seconds=*/20).reason(),
+            "was cancelled; it saves first, for at most 20 s");
+  const v1::StopAttempt again = NextStop(&agent_);
+  EXPECT_TRUE(again.save());
+  EXPECT_LE(again.grace_seconds(), 20);
+}
+
+TEST_F(StopsTest, AJobWhoseTimeToSaveIsOverIsCancelledWithout) {
+  const v1::LeaseId lease = BeginSaving(&agent_);
+  ASSERT_TRUE(Drain("workers/a").ok());
+  EXPECT_TRUE(NextStop(&agent_).save());
+  utc_skew_seconds_ = 100;
+  EXPECT_FALSE(NextStop(&agent_).save());
+  const v1::Job cancelled = Cancel(lease.job(), /*save=*/true, "enough seen", /*grace_seconds=*/600);
+  EXPECT_EQ(cancelled.state(), CANCELLING);
+  EXPECT_EQ(cancelled.reason(), "was cancelled: enough seen; it is too late to save, for which it had 1 min");
+  AwaitDecision();
+  EXPECT_FALSE(HasStop(agent_));
+  ReportEnd(&agent_, lease, absl::OkStatus(), /*stopped=*/true, 6);
+  EXPECT_EQ(Get(lease.job()).state(), CANCELLED);
+  EXPECT_EQ(Get(lease.job()).reason(),
+            "was cancelled: enough seen; step 6 was not saved within 1 min: its last checkpoint is of step 5");
+}
+
 TEST_F(StopsTest, AGraceThatCannotBeIsRefused) {
   for (const double seconds : {-1.0, 1e9, std::nan(""), HUGE_VAL}) {
     const auto violation = GetFieldViolation(StopGrace("grace_seconds", seconds).status());

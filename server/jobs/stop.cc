@@ -85,6 +85,13 @@ absl::StatusOr<bool> CancelJob(store::Transaction& transaction, const v1::Cancel
     RETURN_IF_ERROR(EndCancelled(transaction, text, now_us, job));
     return true;
   }
+  if (request.save() && job->stop().save() && now_us >= job->stop().deadline_time_us()) {
+    // It is being moved, and its trainers were told to stop without. What becomes of it says so (SavedText).
+    job->mutable_stop()->set_reason(reason);
+    RETURN_IF_ERROR(Move(transaction, job, v1::CANCELLING,
+                         absl::StrCat(reason, "; it is too late to save, for which it had ", GraceText(job->stop())), now_us));
+    return true;
+  }
   *job->mutable_stop() = MakeStop(request.save(), reason, grace, now_us);
   const std::string saves = request.save() ? absl::StrCat("; it saves first, for at most ", GraceText(job->stop())) : "";
   RETURN_IF_ERROR(Move(transaction, job, v1::CANCELLING, absl::StrCat(reason, saves), now_us));

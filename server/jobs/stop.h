@@ -23,8 +23,9 @@ inline constexpr absl::Duration kDefaultStopGrace = absl::Seconds(60);
 absl::StatusOr<absl::Duration> StopGrace(std::string_view field, double seconds);
 
 // Cancels `job`, as read in this transaction: at once if it has no lease; else it is cancelling, and saves first if the request
-// says so. A job that is cancelling already is asked once more only to leave out the save. False: nothing was changed. Errors:
-// those of StopGrace and Move.
+// says so, in the time that this request gives; one whose time to save is over, since it was being moved, does not save any more.
+// Of a job that is cancelling already, another request only ends the save. False: nothing was changed. Errors: those of
+// StopGrace and Move.
 absl::StatusOr<bool> CancelJob(store::Transaction& transaction, const v1::CancelJobRequest& request, int64_t now_us,
                                v1::Job* job);
 

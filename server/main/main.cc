@@ -147,8 +147,8 @@ absl::Status Repair() {
   return report.status();
 }
 
-// The store, and what is done about damage, or another server that leads: the server ends, since what it goes on from may be wrong.
-// Trainers go on.
+// The store, and what is done about damage, or another server that leads: the server ends, since what it goes on from may be
+// wrong. Trainers go on.
 struct ServedStore {
   std::unique_ptr<store::Store> store;
   std::shared_ptr<absl::Status> damage =

@@ -15,7 +15,8 @@
 ABSL_FLAG(uint32_t, seed, 0, "of all that is drawn; 0: another one each time");
 ABSL_FLAG(int32_t, rounds, 10, "of harm, each followed by a check");
 ABSL_FLAG(double, round_seconds, 8, "of harm in each round, at most 12");
-ABSL_FLAG(std::string, store, "sqlite", "the server's store: sqlite, or postgresql, a database of its own that is ended at random, too");
+ABSL_FLAG(std::string, store, "sqlite",
+          "the server's store: sqlite, or postgresql, a database of its own, which is ended at random too");
 
 namespace {
 

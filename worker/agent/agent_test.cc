@@ -10,6 +10,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
 #include "core/flight/flight_analysis.h"
@@ -26,6 +27,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using State = testing::ScriptedServer::State;
 
 class RealTrainersTest : public testing::AgentTest {
@@ -267,6 +269,25 @@ TEST_F(RealTrainersTest, TrainersThatDoNotSaveInTimeAreStoppedWithout) {
   EXPECT_TRUE(AwaitNoTrainers());
 }
 
+// They wait for the verdict beyond the time that was given first.
+TEST_F(RealTrainersTest, ASecondStopThatSavesGivesMoreTime) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  recipe().mutable_checkpoint()->set_interval(1'000'000);
+  WaitForEachVerdict();
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
+  ASSERT_TRUE(AwaitStep(2));
+  server_.Send(StopOf(1, "01JOB", /*save=*/true, /*grace_seconds=*/5));
+  server_.Send(StopOf(1, "01JOB", /*save=*/true, /*grace_seconds=*/600));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
+  absl::SleepFor(absl::Seconds(6));
+  EXPECT_FALSE(server_.Get().Ended(1));
+  EXPECT_THAT(server_.Get().Logs(), Not(Contains(HasSubstr("has not saved in the time that it had"))));
+  server_.Send(StopOf(1, "01JOB", /*save=*/true, /*grace_seconds=*/1));
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_THAT(server_.Get().Logs(), Contains(HasSubstr("has not saved in the time that it had"))) << "and less";
+}
+
 TEST_F(RealTrainersTest, ASecondStopWithoutSavingTakesOver) {
   recipe().mutable_training()->set_steps(1'000'000);
   recipe().mutable_checkpoint()->set_interval(1'000'000);
@@ -277,6 +298,7 @@ TEST_F(RealTrainersTest, ASecondStopWithoutSavingTakesOver) {
   ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
   for (const auto& [rank, pid] : Trainers()) EXPECT_EQ(kill(pid, 0), 0) << "they wait for the verdict";
   server_.Send(StopOf(1, "01JOB", /*save=*/false, /*grace_seconds=*/0));
+  server_.Send(StopOf(1, "01JOB", /*save=*/true, /*grace_seconds=*/600));  // too late
   ASSERT_TRUE(AwaitEnd(1));
   EXPECT_TRUE(server_.Get().Ended(1)->stopped());
   EXPECT_FALSE(server_.Get().Ended(1)->has_error()) << server_.Get().Ended(1)->error().message();

@@ -63,12 +63,16 @@ Lease::~Lease() {
 }
 
 void Lease::Stop(bool save, absl::Duration grace, const std::string& reason) {
+  if (save && discards_) {
+    return Log("warning", absl::StrCat("is asked to save, too late: it has been asked to stop without: ", reason));
+  }
   const bool limited = save && grace < absl::InfiniteDuration();
   const std::string how = !save ? "" : limited ? absl::StrCat(" and save within ", DurationText(grace)) : " and save";
   Log("info", absl::StrCat("is asked to stop", how, ": ", reason));
   stopping_ = true;
   if (limited) grace_ends_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(grace);
   if (!save) grace_ends_ = std::chrono::steady_clock::time_point::max();
+  discards_ = !save;
   stop_.Request(save);
   services_.slots.RecheckWaiting();
 }
@@ -78,6 +82,7 @@ void Lease::EndGrace(std::chrono::steady_clock::time_point now) {
   grace_ends_ = std::chrono::steady_clock::time_point::max();
   if (ended()) return;
   ReportLog("warning", "has not saved in the time that it had: it stops without", std::nullopt, NowUs());
+  discards_ = true;
   stop_.Request(/*save=*/false);
 }
 

@@ -53,8 +53,9 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
 
   const v1::LeaseId& id() const { return start_.lease(); }
-  // Asks the trainers to stop at the next step, `save`: after a checkpoint, for which they have `grace`. A later call without
-  // `save` takes the place of one with it. On the agent's thread, as is EndGrace().
+  // Asks the trainers to stop at the next step, `save`: after a checkpoint, for which they have `grace` from now on, whatever an
+  // earlier call gave. A later call without `save` takes the place of one with it; after that none with it does anything. On the
+  // agent's thread, as is EndGrace().
   void Stop(bool save, absl::Duration grace, const std::string& reason);
   // Trainers whose grace is over by `now` are to stop without a checkpoint; those that do not are killed (launcher.h).
   void EndGrace(std::chrono::steady_clock::time_point now);
@@ -96,6 +97,7 @@ class Lease {
   const LeaseServices services_;
   std::string directory_;  // set before the thread starts; empty if invalid
   launch::StopPipe stop_;
+  bool discards_ = false;  // the trainers were asked to stop without saving; for the agent's thread
   std::chrono::steady_clock::time_point grace_ends_ = std::chrono::steady_clock::time_point::max();  // for the agent's thread
   std::atomic<bool> stopping_{false}, revoked_{false}, ended_{false};
   std::atomic<int64_t> ended_fact_{0};

@@ -179,8 +179,8 @@ class Writer {
   struct Body {
     int level = 0;
     int64_t begin = 0;  // of the segment
-    std::string text;
-    std::map<std::pair<int32_t, int64_t>, std::string> names;  // of registers, rolled
+    std::string text = {};
+    std::map<std::pair<int32_t, int64_t>, std::string> names = {};  // of registers, rolled
   };
 
   std::string At(const Body& body, int64_t shift, int64_t stride) const {

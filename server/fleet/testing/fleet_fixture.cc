@@ -199,11 +199,12 @@ void FleetTest::MoveJob(const std::string& job, v1::JobState state, const std::s
   });
 }
 
-v1::Job FleetTest::Cancel(const std::string& job, bool save, const std::string& reason) {
+v1::Job FleetTest::Cancel(const std::string& job, bool save, const std::string& reason, double grace_seconds) {
   v1::CancelJobRequest request;
   request.set_name(job);
   request.set_save(save);
   request.set_reason(reason);
+  request.set_grace_seconds(grace_seconds);
   v1::Job now;
   Write([&](store::Transaction& transaction) -> absl::Status {
     now = **transaction.GetJob(job);

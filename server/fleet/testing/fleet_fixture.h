@@ -97,7 +97,7 @@ class FleetTest : public testing::Test {
   // As a user asks for it; the controller is not told.
   void MoveJob(const std::string& job, v1::JobState state, const std::string& reason);
   // As the API does it, and the controller hears of it.
-  v1::Job Cancel(const std::string& job, bool save, const std::string& reason = "");
+  v1::Job Cancel(const std::string& job, bool save, const std::string& reason = "", double grace_seconds = 0);
   absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo = false, bool let_finish = false);
   std::string Submit(const v1::Job& job);  // gives its name
   std::string Submit(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1) {
