@@ -175,7 +175,7 @@ TEST(PassesEstimate, FusedOperatorsAreBenchmarked) {
   const auto estimate = EstimateRecipe(request);
   ASSERT_TRUE(estimate.ok()) << estimate.status();
   EXPECT_GT(estimate->step_time_seconds(), 0);
-  for (const auto& share : estimate->cost_models()) EXPECT_NE(share.model(), "roofline");
+  for (const auto& share : estimate->cost_models()) EXPECT_NE(share.name(), "roofline");
 }
 
 TEST(PassesEstimate, FusingIsForCpus) {
