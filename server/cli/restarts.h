@@ -15,8 +15,8 @@ class Restarts {
   Restarts(int64_t count, absl::Duration init_timeout);
 
   int64_t left() const { return left_; }
-  // Takes one that is left, after a failure. The pause before it: 1 s, and twice as long each time, up to 60 s, while `checkpoint`,
-  // the latest step that is saved, is no later one than at the failure before.
+  // After a failure: takes one that is left. The pause before it is 1 s, and twice as long each time, up to 60 s, while
+  // `checkpoint`, the latest step that is saved, is no later one than at the failure before.
   absl::Duration Take(std::optional<int64_t> checkpoint);
 
  private:
