@@ -152,10 +152,12 @@ TEST_F(GangTest, AHostThatIsStoppedEndsAllByNameAndItselfWhenItGoesOn) {
   ExpectUndisturbedCurve();
 }
 
-// Whoever starts calls, as systemd does, starts the one again that was killed; the others wait for it.
+// Whoever starts calls, as systemd does, starts the one again that was killed, with the same words; the others wait for it. It
+// begins anew once.
 TEST_F(GangTest, WithRestartsTheOthersWaitForTheHostThatIsCalledAgain) {
   std::vector<std::string> words = Words("run", kSteps);
   words.push_back("--max-restarts=1");
+  words.push_back("--fresh");
   std::vector<pid_t> hosts;
   for (int host = 0; host < kHosts; ++host) hosts.push_back(StartHost(host, words));
   AwaitStep(hosts[0]);
@@ -172,6 +174,7 @@ TEST_F(GangTest, WithRestartsTheOthersWaitForTheHostThatIsCalledAgain) {
                                          HasSubstr("begins once more, 0 restarts left")));
   }
   EXPECT_EQ(Json::parse(results[0].out)["attempt"], 2);
+  EXPECT_GE(Json::parse(results[0].out)["resumed_from"], 4);
   EXPECT_EQ(Curve("run"), Undisturbed(kSteps));
 }
 

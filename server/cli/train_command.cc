@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <set>
@@ -27,6 +28,7 @@
 #include "server/cli/job_file.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
+#include "server/cli/restarts.h"
 #include "server/cli/train_layout.h"
 #include "worker/launch/gpus.h"
 #include "worker/launch/run_training.h"
@@ -414,17 +416,38 @@ bool MayPass(const absl::Status& failure) {
   return (absl::IsUnavailable(failure) || absl::IsDeadlineExceeded(failure)) && !GetFieldViolation(failure);
 }
 
-// Trains, and after such a failure once more from the latest checkpoint, as often as `restarts` says.
-absl::StatusOr<launch::TrainOutcome> Train(TrainCall* call, int64_t restarts, InterruptGuard* guard) {
+std::optional<int64_t> LatestCheckpoint(const v1::Recipe& recipe) {
+  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(recipe.job().dump_folder()));
+  return steps.ok() && !steps->empty() ? std::optional<int64_t>(steps->back()) : std::nullopt;
+}
+
+// False: somebody asked to stop meanwhile.
+bool Pause(absl::Duration pause, InterruptGuard* guard) {
+  const auto until = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(pause);
+  while (std::chrono::steady_clock::now() < until && !guard->interrupted()) guard->stop_pipe()->Await();
+  return !guard->interrupted();
+}
+
+// Trains, and after such a failure once more from the latest checkpoint, as often as `count` says.
+absl::StatusOr<launch::TrainOutcome> Train(TrainCall* call, int64_t count, InterruptGuard* guard) {
+  launch::TrainRequest& request = call->request;
+  Restarts restarts(count, absl::Seconds(request.recipe.comm().init_timeout_seconds()));
   while (true) {
     TrainingDisplay display(guard, HostsOf(*call));
-    auto outcome = launch::RunTraining(call->request, display.Callbacks(), guard->stop_pipe());
+    launch::TrainCallbacks callbacks = display.Callbacks();
+    bool begun_anew = request.begun_anew;
+    callbacks.begun_anew = [&begun_anew] { begun_anew = true; };
+    auto outcome = launch::RunTraining(request, callbacks, guard->stop_pipe());
     display.line().Finish();
     if (outcome.ok()) return outcome;
-    if (!MayPass(outcome.status()) || restarts == 0 || guard->interrupted())
-      return display.begun() ? WithAdvice(outcome.status(), display) : outcome.status();
-    Tell(absl::StrCat("note: ", outcome.status().message(), "; begins once more, ", --restarts, " restarts left"));
-    call->request.fresh = false;  // what it has saved itself is gone on from
+    request.begun_anew = begun_anew;  // what it has saved itself is gone on from
+    if (MayPass(outcome.status()) && restarts.left() > 0 && !guard->interrupted()) {
+      const absl::Duration pause = restarts.Take(LatestCheckpoint(request.recipe));
+      Tell(absl::StrCat("note: ", outcome.status().message(), "; begins once more, ", restarts.left(),
+                        " restarts left, after a pause of ", DurationText(pause)));
+      if (Pause(pause, guard)) continue;
+    }
+    return display.begun() ? WithAdvice(outcome.status(), display) : outcome.status();
   }
 }
 
@@ -458,7 +481,7 @@ Command TrainCommand() {
       {"predict", "", "simulates the recipe on this machine first, and shows predicted beside measured at the end"},
       {"model", "M", "wins over the recipe's [model] name"},
       {"device", "cpu|cuda", "what the ranks run on (cpu); cuda: the first of the GPUs that CUDA_VISIBLE_DEVICES leaves"},
-      {"max-restarts", "N", "after a lost rank or host begins once more from the latest checkpoint, as often (0)"},
+      {"max-restarts", "N", "after a lost rank or host, begins again from the latest checkpoint, at most N times (0)"},
       {"accept-other-build", "", "goes on from a checkpoint that another build of LegoAI wrote"}};
   for (Option& option : GangOptions()) spec.options.push_back(std::move(option));
   spec.recipe_keys = true;

@@ -79,11 +79,18 @@ absl::Status CheckTexts(const v1::HostHello& first, const v1::HostHello& other, 
 
 std::string NameOfHost(int64_t host, const std::string& address) { return absl::StrCat("host ", host, " at ", address); }
 
+absl::Status CheckIsOfRun(const v1::HostHello& first, const v1::HostHello& other, const std::string& name) {
+  const std::string remedy = "give all hosts of a gang the same, and another gang another --master-port";
+  if (first.hosts() != other.hosts())
+    return Refuse("--nnodes", absl::StrCat(other.hosts()), absl::StrCat(first.hosts()), name, remedy);
+  const std::string &mine = first.recipe().job().dump_folder(), &its = other.recipe().job().dump_folder();
+  return mine == its ? absl::OkStatus() : Refuse("job.dump_folder", its, mine, name, remedy);
+}
+
 absl::Status CheckAgrees(const v1::HostHello& first, const v1::HostHello& other, const std::string& name) {
+  RETURN_IF_ERROR(CheckIsOfRun(first, other, name));
   if (first.build_version() != other.build_version())
     return Refuse("build_version", other.build_version(), first.build_version(), name, "install the same LegoAI on all hosts");
-  if (first.hosts() != other.hosts())
-    return Refuse("--nnodes", absl::StrCat(other.hosts()), absl::StrCat(first.hosts()), name, "give all hosts the same");
   if (first.device() != other.device())
     return Refuse("--device", other.device(), first.device(), name, "a gang trains on devices of one kind");
   if (first.ranks() != other.ranks())

@@ -35,6 +35,19 @@ TEST(GangAgreement, HostsThatHaveTheSameAgreeWhicheverTheyAreAndWhereverTheirTex
   EXPECT_EQ(CheckAgrees(Hello(), other, "host 2 at 10.0.0.3"), absl::OkStatus());
 }
 
+TEST(GangAgreement, WhatMakesItAHostOfAnotherRunIsNamedBeforeAnythingElse) {
+  const auto field = [](const absl::Status& status) { return GetFieldViolation(status)->field(); };
+  v1::HostHello other = Hello();
+  other.set_build_version("0.2.0+def");
+  EXPECT_EQ(CheckIsOfRun(Hello(), other, "host 2 at 10.0.0.3"), absl::OkStatus()) << "of this run, and does not agree";
+  EXPECT_EQ(field(CheckAgrees(Hello(), other, "host 2 at 10.0.0.3")), "build_version");
+  other.mutable_recipe()->mutable_job()->set_dump_folder("/runs/b");
+  EXPECT_EQ(field(CheckIsOfRun(Hello(), other, "host 2 at 10.0.0.3")), "job.dump_folder");
+  EXPECT_EQ(field(CheckAgrees(Hello(), other, "host 2 at 10.0.0.3")), "job.dump_folder");
+  other.set_hosts(2);
+  EXPECT_EQ(field(CheckIsOfRun(Hello(), other, "host 2 at 10.0.0.3")), "--nnodes");
+}
+
 // Each is told by its name, with both values.
 TEST(GangAgreement, WhatAHostHasOtherwiseIsNamedWithBothValues) {
   struct Case {

@@ -68,7 +68,7 @@ std::string GangCoordinator::NameOf(int64_t host) const {
 
 void GangCoordinator::HearDone(int64_t host, const v1::HostDone& done) {
   if (done.has_failure()) Lose(host, v1::BLAME_CAUSE, ExitStatus(done.failure()));
-  hosts_.at(host).done = true;
+  hosts_.at(host).answered = hosts_.at(host).done = true;  // it is not there to be asked any more
 }
 
 void GangCoordinator::Lose(int64_t host, v1::Blame blame, const absl::Status& why) {
@@ -227,15 +227,16 @@ void GangCoordinator::ReportTrouble() {
 void GangCoordinator::Advance() {
   const auto failed =
       std::find_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->failure.blame != v1::BLAME_NONE; });
-  if (phase_ == Phase::kRunning && discard_since_ && clock_.now() - *discard_since_ > options_.discard_grace) {
+  const bool discard_is_late = discard_since_ && clock_.now() - *discard_since_ > options_.discard_grace;
+  if (phase_ == Phase::kRunning && discard_is_late) {
     discarded_ = true;
     End(/*kill=*/true);
   } else if (phase_ == Phase::kRunning && failed != ranks_.end()) {
     Trouble((*failed)->failure.status);
-  } else if (phase_ == Phase::kAsking && AllAnswered()) {
+  } else if (phase_ == Phase::kAsking && (AllAnswered() || discard_is_late)) {
     FailHungRanks();
     ReportTrouble();
-    End(/*kill=*/false);
+    End(/*kill=*/discard_is_late);
   }
 }
 
@@ -278,6 +279,11 @@ absl::StatusOr<LaunchOutcome> GangCoordinator::Conclude() {
   if (killed_ && AllEnded()) return absl::CancelledError("killed as asked");
   if (discarded_ && AllEnded()) return LaunchOutcome{v1::Exit::STOPPED, ranks_[0]->last_progress.step()};
   if (const Failure* worst = Worst()) return worst->status;
+  for (const auto& rank : ranks_) {
+    if (rank->ended) continue;
+    return absl::InternalError(absl::StrCat(NameOf(rank->rank() / ranks_of_each_),
+                                            ": says that its ranks have ended, and not how rank ", rank->rank(), " did"));
+  }
   return LaunchOutcome{ranks_[0]->exit->cause(), ranks_[0]->exit->step()};
 }
 

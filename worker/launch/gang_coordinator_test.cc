@@ -76,12 +76,23 @@ class GangCoordinatorTest : public ::testing::Test {
     coordinator_.Hear(host, message);
     coordinator_.Advance();
   }
+  // As the supervisor of its host sees it.
+  void FallsSilent(int64_t rank) {
+    v1::FromHost message;
+    message.mutable_fault()->set_rank(rank);
+    message.mutable_fault()->set_blame(v1::BLAME_CONSEQUENCE);
+    *message.mutable_fault()->mutable_failure() =
+        MakeExit(v1::Exit::FAILED, 0, absl::DeadlineExceededError("no message for 100 s"));
+    coordinator_.Hear(rank / 2, message);
+    coordinator_.Advance();
+  }
   void LoseSilent(int64_t host) {
     coordinator_.Lose(host, v1::BLAME_UNRESPONSIVE, absl::DeadlineExceededError("was not heard of for 15 s"));
     coordinator_.Advance();
   }
 
-  WatchClock clock_;
+  absl::Duration now_;
+  WatchClock clock_{[this] { return now_; }};
   std::vector<std::string> told_;  // to all hosts, by kind
   std::vector<std::string> faults_, commits_;
   const LaunchCallbacks callbacks_ = Callbacks();
@@ -90,6 +101,7 @@ class GangCoordinatorTest : public ::testing::Test {
                                clock_,
                                [this](const v1::ToHost& message) {
                                  told_.push_back(message.has_ask()              ? "ask"
+                                                 : message.end().kill()         ? "kill"
                                                  : message.has_end()            ? "end"
                                                  : message.to_ranks().has_met() ? "met"
                                                                                 : "other");
@@ -176,6 +188,44 @@ TEST_F(GangCoordinatorTest, WhereNoOtherIsHeardOfTheOneThatListensIsBlamed) {
   HostAnswers(0);
   HostIsDone(0);
   EXPECT_THAT(coordinator_.Conclude().status().message(), HasSubstr("host 0 at A (ranks 0 to 1): hears of none of the others"));
+}
+
+// Rank 0 exports to a disk that does not answer, say, when the ranks of the other hosts have ended.
+TEST_F(GangCoordinatorTest, HostsWhoseRanksHaveEndedAreNotWaitedForWhenTheOthersAreAsked) {
+  for (int64_t rank = 2; rank < 6; ++rank) Ends(rank, v1::Exit::FINISHED);
+  for (const int64_t host : {1, 2}) HostIsDone(host);
+  FallsSilent(0);
+  EXPECT_THAT(told_, ElementsAre("ask"));
+  HostAnswers(0);
+  EXPECT_THAT(told_, ElementsAre("ask", "end"));
+  HostIsDone(0);
+  ASSERT_TRUE(coordinator_.done());
+  EXPECT_THAT(coordinator_.Conclude().status().message(), HasSubstr("rank 0 of host 0 at A: no message for 100 s"));
+}
+
+// Whoever was asked without success, or could not be asked: leaving at once does not wait for the answers.
+TEST_F(GangCoordinatorTest, AStopThatDiscardsKillsThoseThatAreAskedToo) {
+  FallsSilent(0);
+  EXPECT_THAT(told_, ElementsAre("ask"));
+  coordinator_.HandleStop(Stop::kDiscard);
+  now_ = absl::Seconds(4);
+  clock_.Tick();
+  coordinator_.Advance();
+  EXPECT_THAT(told_, ElementsAre("ask", "other")) << "the ranks were told, and have a little time";
+  now_ = absl::Seconds(6);
+  clock_.Tick();
+  coordinator_.Advance();
+  EXPECT_THAT(told_, ElementsAre("ask", "other", "kill"));
+  for (int64_t host = 0; host < 3; ++host) HostIsDone(host);
+  EXPECT_THAT(coordinator_.Conclude().status().message(), HasSubstr("no message for 100 s")) << "what went wrong before";
+}
+
+TEST_F(GangCoordinatorTest, AHostThatIsDoneWithoutTheEndOfItsRanksIsNoSuccess) {
+  for (const int64_t rank : {0, 1, 2, 4, 5}) Ends(rank, v1::Exit::FINISHED);
+  for (int64_t host = 0; host < 3; ++host) HostIsDone(host);
+  ASSERT_TRUE(coordinator_.done());
+  EXPECT_EQ(coordinator_.Conclude().status(),
+            absl::InternalError("host 1 at B (ranks 2 to 3): says that its ranks have ended, and not how rank 3 did"));
 }
 
 TEST_F(GangCoordinatorTest, AHostThatCannotStartSaysWhyWithItsField) {

@@ -6,9 +6,11 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +28,10 @@ namespace legoai::launch {
 class GangHosts {
  public:
   // Waits, at most `timeout`, until all hosts of the gang have joined at `place`; each must agree with `own` (gang_agreement.h).
-  // `waits` is told for whom it waits. Errors, of which hosts that have joined are told: FieldErrors of --master-addr
-  // and --master-port; one of what a host has otherwise; DeadlineExceeded naming the hosts that did not come;
-  // Cancelled: there is a request in `stop`, which may be null.
+  // `waits` is told for whom it waits. A host of another run is refused, and the others go on waiting. Errors, of which hosts
+  // that have joined are told: FieldErrors of --master-addr and --master-port; a FieldError naming what differs on a host of this
+  // run; DeadlineExceeded naming the hosts that did not come. Cancelled: there is a request in `stop`, which may be null; the
+  // hosts that have joined are told that it was stopped.
   static absl::StatusOr<std::unique_ptr<GangHosts>> Gather(const GangPlace& place, const v1::HostHello& own,
                                                            absl::Duration timeout,
                                                            const std::function<void(const std::string&)>& waits,
@@ -57,7 +60,15 @@ class GangHosts {
 
  private:
   GangHosts() = default;
-  void Accept(int listener);
+  // Who has connected, and not said all of who it is.
+  struct Stranger {
+    std::unique_ptr<GangLink> link;
+    std::chrono::steady_clock::time_point until;  // its time to say so
+    bool announced = false;                       // how long that is
+  };
+
+  bool Accept(int listener);
+  static absl::StatusOr<std::optional<v1::HostHello>> HearHello(Stranger& stranger);
   absl::Status HearNewcomers(const std::vector<pollfd>& fds, const v1::HostHello& own);
   absl::Status Admit(std::unique_ptr<GangLink> link, const v1::HostHello& hello, const v1::HostHello& own);
   void DropThoseWhoLeft(const std::vector<pollfd>& fds);
@@ -66,7 +77,8 @@ class GangHosts {
   std::string address_;
   std::vector<std::string> names_;                    // by host; of host 0 too
   std::vector<std::unique_ptr<GangLink>> links_;      // of hosts 1, 2, ...; null: has not joined, or is lost
-  std::vector<std::unique_ptr<GangLink>> strangers_;  // that have not said yet who they are
+  std::vector<Stranger> strangers_;                   // in the order in which they came
+  std::string refused_;                               // the last of another run, to be told
 };
 
 }  // namespace legoai::launch

@@ -30,6 +30,9 @@ void SetUp(int fd) {
 GangLink::GangLink(int fd, std::unique_ptr<google::protobuf::MessageLite> alive)
     : fd_(fd), peer_(PeerAddress(fd)), alive_(std::move(alive)), reader_(fd) {
   SetUp(fd_);
+}
+
+void GangLink::StartBeat() {
   beat_ = std::thread([this] { Beat(); });
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -23,11 +24,14 @@ inline constexpr absl::Duration kHostTimeout = absl::Seconds(15);
 
 class GangLink {
  public:
-  // Takes ownership of the connected socket `fd`. `alive` is what is sent every second.
+  // Takes ownership of the connected socket `fd`. `alive` is what is sent every second from StartBeat() on.
   GangLink(int fd, std::unique_ptr<google::protobuf::MessageLite> alive);
   ~GangLink();
   GangLink(const GangLink&) = delete;
   GangLink& operator=(const GangLink&) = delete;
+
+  // From now on the peer is told that this process runs. Call once.
+  void StartBeat();
 
   int fd() const { return fd_; }
   const std::string& peer() const { return peer_; }  // its address
@@ -56,5 +60,13 @@ class GangLink {
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread beat_;
 };
+
+// The end of a side that sends such messages, one of which says that it is alive.
+template <typename Message>
+std::unique_ptr<GangLink> MakeGangLink(int fd) {
+  auto alive = std::make_unique<Message>();
+  alive->mutable_alive();
+  return std::make_unique<GangLink>(fd, std::move(alive));
+}
 
 }  // namespace legoai::launch

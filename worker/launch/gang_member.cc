@@ -94,6 +94,7 @@ class Member {
     while (true) {
       clock_.Tick();
       Poll();
+      CheckFirstHost();
       if (supervisor_ != nullptr) Watch();
       if (supervisor_ != nullptr) continue;
       if (!lost_.ok()) return lost_;
@@ -107,7 +108,7 @@ class Member {
   std::string RunDirectory() const { return request_.recipe.job().dump_folder(); }
 
   void Poll() {
-    std::vector<pollfd> fds = {{stop_ != nullptr ? stop_->fd() : -1, POLLIN, 0}, {lost_.ok() ? link_->fd() : -1, POLLIN, 0}};
+    std::vector<pollfd> fds = {{stop_ != nullptr ? stop_->fd() : -1, POLLIN, 0}, {Hears() ? link_->fd() : -1, POLLIN, 0}};
     if (supervisor_ != nullptr) supervisor_->AddDescriptors(&fds);
     const absl::Duration patience = supervisor_ != nullptr ? supervisor_->Patience() : absl::Milliseconds(100);
     if (poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(patience))) <= 0) {
@@ -121,13 +122,19 @@ class Member {
     if (!heard.ok() && !ended_) Lose(Annotate(heard, absl::StrCat(FirstHost(place()), ", which coordinates, is gone")));
   }
 
+  // The connection to the first host is open, and it has more to say.
+  bool Hears() const { return lost_.ok() && !ended_; }
+
+  // Also before the ranks begin, and after they have ended.
+  void CheckFirstHost() {
+    if (!Hears() || clock_.now() - heard_ <= kHostTimeout) return;
+    Lose(absl::DeadlineExceededError(absl::StrCat(FirstHost(place()), ", which coordinates, was not heard of for ",
+                                                  DurationText(kHostTimeout),
+                                                  ": it is stopped, or the network is down between it and this host")));
+  }
+
   void Watch() {
     supervisor_->Look();
-    if (lost_.ok() && clock_.now() - heard_ > kHostTimeout) {
-      Lose(absl::DeadlineExceededError(absl::StrCat(FirstHost(place()), ", which coordinates, was not heard of for ",
-                                                    DurationText(kHostTimeout),
-                                                    ": it is stopped, or the network is down between it and this host")));
-    }
     if (supervisor_->done()) supervisor_.reset();
   }
 
@@ -167,7 +174,7 @@ class Member {
 
   void Report(const v1::FromHost& message) {
     if (message.has_answered()) SendFlightRecords();
-    if (lost_.ok()) link_->Send(message);
+    if (Hears()) link_->Send(message);
     const v1::FromTrainer& said = message.rank_says();
     if (said.has_progress() && said.rank() == FirstRank() && callbacks_.progress) callbacks_.progress(said.progress());
   }
@@ -176,7 +183,7 @@ class Member {
   void SendFlightRecords() {
     for (int64_t rank = FirstRank(); rank < FirstRank() + request_.nproc; ++rank) {
       auto dump = comm::ReadFlightRing(FlightRingPath(run_directory_, rank), "");
-      if (!dump.ok() || !lost_.ok()) continue;  // it has not come so far
+      if (!dump.ok() || !Hears()) continue;  // it has not come so far
       v1::FromHost message;
       *message.mutable_flight() = *std::move(dump);
       link_->Send(message);
@@ -185,8 +192,8 @@ class Member {
 
   // To all hosts, by way of the first.
   void PassOn(std::optional<Stop> stop) {
-    if (!stop) return;
-    if (supervisor_ == nullptr) {
+    if (!stop || !Hears()) return;
+    if (run_directory_.empty()) {  // its ranks have not begun
       left_ = true;
       return;
     }
@@ -225,18 +232,12 @@ class Member {
   const std::unique_ptr<GangLink> link_;
   WatchClock clock_;
   std::unique_ptr<HostSupervisor> supervisor_;  // while ranks run
-  std::string run_directory_;
-  absl::Duration heard_;                // when the first host was last heard of
-  absl::Status lost_;                   // why it is no longer heard
-  std::optional<v1::GangEnded> ended_;  // it has said so
+  std::string run_directory_;                   // empty: its ranks have not begun
+  absl::Duration heard_;                        // when the first host was last heard of
+  absl::Status lost_;                           // why it is no longer heard
+  std::optional<v1::GangEnded> ended_;          // it has said so
   bool left_ = false;
 };
-
-std::unique_ptr<GangLink> LinkOf(int fd) {
-  auto alive = std::make_unique<v1::FromHost>();
-  alive->mutable_alive();
-  return std::make_unique<GangLink>(fd, std::move(alive));
-}
 
 }  // namespace
 
@@ -268,10 +269,11 @@ absl::StatusOr<MemberOutcome> RunMember(const TrainRequest& request, const Membe
   const absl::StatusOr<int> fd = Connect(place, absl::Seconds(start->recipe().comm().init_timeout_seconds()), stop);
   if (absl::IsCancelled(fd.status())) return left;
   if (!fd.ok()) return fd.status();
-  auto link = LinkOf(*fd);
+  auto link = MakeGangLink<v1::FromHost>(*fd);
   v1::FromHost hello;
   *hello.mutable_hello() = HelloOf(request, *start);
   link->Send(hello);
+  link->StartBeat();
   progress.set_waits("the hosts of the gang to join");
   if (callbacks.progress) callbacks.progress(progress);
   return Member(request, callbacks, stop, std::move(link)).Run();

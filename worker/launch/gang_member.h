@@ -35,7 +35,7 @@ struct MemberOutcome {
 };
 
 // `request` has a gang, of which this host is not the first; `stop` may be null. Blocks; no process is left when it returns.
-// Errors: of the recipe, model or text; FieldErrors of --master-addr, of what this host has otherwise than the
+// Errors: of the recipe, model or text; FieldErrors of --master-addr, of what differs on this host from the
 // first one, and of job.dump_folder, if it is not the first host's folder; DeadlineExceeded: the first host was not there in
 // time, or was not heard of; Unavailable: it is gone; else what ended the training on all hosts.
 absl::StatusOr<MemberOutcome> RunMember(const TrainRequest& request, const MemberCallbacks& callbacks, StopPipe* stop);

@@ -174,6 +174,30 @@ TEST_F(GangTest, HostsThatDoNotComeAreNamed) {
   EXPECT_THAT(Errors(), Each(HasSubstr("host 2 of 3 did not join at 127.0.0.1")));
 }
 
+// As `lego train --fresh --max-restarts` calls it: what a host says when it joins is what its call said.
+TEST_F(GangTest, OnlyTheFirstHostKnowsWhetherItHasBegunAnewAndItDoesSoOnce) {
+  request_ = hosts_[0].request;
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  for (Host& host : hosts_) host.request.fresh = true;
+  int64_t begun_anew = 0;
+  hosts_[0].callbacks.begun_anew = [&] { ++begun_anew; };
+  TrainRequest alone = hosts_[0].request;
+  alone.recipe.mutable_comm()->set_init_timeout_seconds(1);
+  EXPECT_THAT(RunTraining(alone, hosts_[0].callbacks, nullptr).status().message(), HasSubstr("hosts 1, 2 of 3 did not join"));
+  EXPECT_EQ(begun_anew, 0) << "it still has to";
+  EXPECT_THAT(*checkpoint::ListCheckpoints(CheckpointsPath(path())), ElementsAre(2));
+  RunAll();
+  for (const Host& host : hosts_) ASSERT_TRUE(host.outcome.ok()) << host.outcome.status();
+  EXPECT_EQ(hosts_[0].outcome->resumed_from, std::nullopt);
+  EXPECT_EQ(begun_anew, 1);
+  MakeCheckpoint(4, std::string(BuildVersion()));  // as if a host had been lost then
+  hosts_[0].request.begun_anew = true;
+  RunAll();
+  for (const Host& host : hosts_) ASSERT_TRUE(host.outcome.ok()) << host.outcome.status();
+  EXPECT_EQ(hosts_[0].outcome->resumed_from, 4);
+  EXPECT_EQ(begun_anew, 1);
+}
+
 TEST_F(GangTest, TheFirstHostThatIsNotThereIsNamed) {
   for (Host& host : hosts_) host.request.recipe.mutable_comm()->set_init_timeout_seconds(1);
   hosts_.pop_front();
@@ -207,6 +231,76 @@ TEST_F(GangTest, WhoeverSpeaksAnotherLanguageIsNoHost) {
   RunAll();
   EXPECT_TRUE(came);
   for (const Host& host : hosts_) EXPECT_TRUE(host.outcome.ok()) << host.outcome.status();
+}
+
+// A gang that uses the port of another by mistake: it hears so, and the other goes on waiting.
+TEST_F(GangTest, AHostOfAnotherRunIsRefusedAlone) {
+  TrainRequest stranger = hosts_[2].request;
+  stranger.recipe.mutable_job()->set_dump_folder(path() + "-of-another");
+  stranger.recipe.mutable_training()->set_seed(99);
+  absl::Status refused;
+  bool came = false;
+  // Before host 2 joins.
+  hosts_[2].callbacks.progress = [&](const v1::Progress& progress) {
+    if (progress.waits().empty() || std::exchange(came, true)) return;
+    refused = RunTraining(stranger, TrainCallbacks(), nullptr).status();
+  };
+  std::vector<std::string> waits;
+  hosts_[0].callbacks.progress = [&](const v1::Progress& progress) { waits.push_back(progress.waits()); };
+  RunAll();
+  const std::string text = "job.dump_folder = " + path() + "-of-another: on host 2 at 127.0.0.1, and " + path() + " on host 0";
+  EXPECT_THAT(refused.message(), HasSubstr(text));
+  EXPECT_THAT(waits, ::testing::Contains(HasSubstr("; refused as of another run: " + text)));
+  for (const Host& host : hosts_) EXPECT_TRUE(host.outcome.ok()) << host.outcome.status();
+}
+
+// More than are kept; one has much to say, and one something else.
+TEST_F(GangTest, ThoseWhoKnockAndDoNotSayWhoTheyAreKeepNoHostOut) {
+  std::vector<int> strangers;
+  hosts_[0].callbacks.progress = [&](const v1::Progress& progress) {
+    if (progress.waits().empty() || !strangers.empty()) return;
+    for (int i = 0; i < 40; ++i) {
+      const auto fd = ConnectTo("127.0.0.1", port_, absl::Seconds(5));
+      ASSERT_TRUE(fd.ok()) << fd.status();
+      strangers.push_back(*fd);
+    }
+    const char much[] = {0, 0, 0, 4}, alive[] = {2, 0, 0, 0, 0x3a, 0}, part[] = {9};
+    send(strangers[39], much, sizeof(much), MSG_NOSIGNAL);
+    send(strangers[38], alive, sizeof(alive), MSG_NOSIGNAL);
+    send(strangers[37], part, sizeof(part), MSG_NOSIGNAL);
+  };
+  RunAll();
+  for (const Host& host : hosts_) EXPECT_TRUE(host.outcome.ok()) << host.outcome.status();
+  EXPECT_EQ(strangers.size(), 40u);
+  char byte;
+  for (const int fd : strangers) {
+    EXPECT_LE(recv(fd, &byte, 1, 0), 0) << "nothing is said to it, and it is not kept";
+    close(fd);
+  }
+}
+
+TEST_F(GangTest, AStopBeforeAllHaveJoinedStopsThoseThatHave) {
+  hosts_.pop_back();
+  hosts_[0].callbacks.progress = [this](const v1::Progress& progress) {
+    if (progress.waits().rfind("host 2 of 3", 0) == 0) hosts_[0].stop.Request(/*save=*/true);
+  };
+  RunAll();
+  for (const Host& host : hosts_) {
+    ASSERT_TRUE(host.outcome.ok()) << host.outcome.status();
+    EXPECT_EQ(host.outcome->cause, v1::Exit::STOPPED);
+    EXPECT_EQ(host.outcome->attempt, 0);
+  }
+}
+
+// It has listened, and was stopped before it heard who came.
+TEST_F(GangTest, TheFirstHostThatFallsSilentBeforeTheBeginningIsNamed) {
+  std::string address;
+  const auto listener = ListenOn("127.0.0.1", port_, &address);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  hosts_.pop_front();
+  RunAll();
+  EXPECT_THAT(Errors(), Each(AllOf(HasSubstr("host 0 at 127.0.0.1"), HasSubstr("which coordinates, was not heard of for 15 s"))));
+  close(listener->fd);
 }
 
 TEST_F(GangTest, AnAddressThatIsNotTheFirstHostsIsAFieldError) {

@@ -80,7 +80,7 @@ bool LiesIn(const std::string& path, const std::string& folder) {
 // Beginning anew puts these folders aside: weights in them would be gone when the ranks read them.
 absl::Status CheckWeightsStay(const TrainRequest& request, const v1::Start& start) {
   const std::string& path = start.recipe().model().initial_load_path();
-  if (path.empty() || !request.fresh) return absl::OkStatus();
+  if (path.empty() || !BeginsAnew(request)) return absl::OkStatus();
   for (const std::string& folder : {HuggingFacePath(start.run_directory()), CheckpointsPath(start.run_directory())}) {
     if (LiesIn(path, folder))
       return FieldError("model.initial_load_path", path,
@@ -238,7 +238,7 @@ absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepa
   prepared->checkpoint.reset();
   prepared->changes.clear();
   prepared->finished = false;
-  if (request.fresh) return absl::OkStatus();
+  if (BeginsAnew(request)) return absl::OkStatus();
   return request.lease ? TakeLeased(request, prepared) : TakeLatest(request, prepared);
 }
 

@@ -35,7 +35,8 @@ struct TrainRequest {
   std::string trainer;                 // path of legoai-trainer
   std::optional<LeasedAttempt> lease;  // unset: numbers the run directory's attempts and resumes from its latest checkpoint
   v1::Dataset dataset;                 // digest and length that the text must have; empty: any
-  bool fresh = false;                  // starts over even if there are checkpoints
+  bool fresh = false;                  // starts over even if there are checkpoints; all hosts of a gang say the same
+  bool begun_anew = false;             // an earlier attempt of the same call has: goes on from what that has saved
   bool accept_other_build = false;     // resumes from a checkpoint of another build
   std::string device = "cpu";          // or "cuda"
   int64_t threads = 1;                 // of each rank
@@ -50,6 +51,9 @@ struct TrainRequest {
 
 // Ranks on all hosts.
 int64_t WorldSize(const TrainRequest& request);
+
+// Whether checkpoints that are there are to be put aside.
+inline bool BeginsAnew(const TrainRequest& request) { return request.fresh && !request.begun_anew; }
 
 struct PreparedTraining {
   v1::Start start;                    // without attempt, rank and rendezvous; its recipe is complete, with derived degrees

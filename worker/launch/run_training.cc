@@ -105,7 +105,7 @@ void Warn(const TrainCallbacks& callbacks, const std::string& text) {
 void TellLost(const TrainRequest& request, const PreparedTraining& prepared, const v1::Run& run,
               const TrainCallbacks& callbacks) {
   const bool wished = prepared.start.recipe().checkpoint().enable_checkpoint();
-  if (request.fresh || request.lease || prepared.checkpoint || !wished || run.attempts_size() < 2) return;
+  if (BeginsAnew(request) || request.lease || prepared.checkpoint || !wished || run.attempts_size() < 2) return;
   const int64_t step = run.attempts(run.attempts_size() - 2).last_step();
   if (step == 0) return;
   Warn(callbacks, absl::StrCat("run.json tells of an earlier attempt that came to step ", step,
@@ -333,7 +333,7 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
                                      GangHosts* hosts, RunDirectory& directory, PreparedTraining* prepared, v1::Run* run,
                                      TrainOutcome* outcome) {
   TrainRequest going_on = request;
-  going_on.fresh = false;  // what this run has saved itself is gone on from
+  going_on.begun_anew = true;  // what this run has saved itself is gone on from
   while (true) {
     Listener listener(callbacks, directory, prepared->start.world_size(), /*keeps=*/!request.lease);
     Launcher launcher(OptionsOf(request, prepared->start, hosts), listener.Callbacks(), stop);
@@ -389,8 +389,9 @@ absl::StatusOr<TrainOutcome> RunPrepared(const TrainRequest& request, const Trai
   prepared.start.set_attempt(outcome.attempt);
   prepared.start.set_epoch(request.lease ? request.lease->epoch : outcome.attempt);
   RemoveLeftovers(path, callbacks);
-  if (request.fresh) {
+  if (BeginsAnew(request)) {
     RETURN_IF_ERROR(BeginAnew(path, outcome.attempt));
+    if (callbacks.begun_anew) callbacks.begun_anew();
   }
   RemoveFlightRecords(path);
   const absl::Status begun =

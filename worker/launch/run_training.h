@@ -34,6 +34,8 @@ namespace legoai::launch {
 // All run on the thread of RunTraining. Each may be empty.
 struct TrainCallbacks {
   std::function<void(const PreparedTraining&)> prepared;  // before anything is started
+  // Checkpoints that were there are put aside: another attempt of a call with `fresh` is `begun_anew`. Not on members of a gang.
+  std::function<void()> begun_anew;
   std::function<void(int64_t rank, int64_t pid)> started;
   std::function<void(const v1::Progress&)> progress;    // of rank 0: every step and phase
   std::function<void(const v1::StepMetrics&)> metrics;  // as in metrics.jsonl

@@ -269,6 +269,20 @@ TEST_F(RunTrainingTest, FreshDoesNotPutAsideTheWeightsItStartsFrom) {
   EXPECT_THAT(Train().status().message(), ::testing::Not(HasSubstr("--fresh"))) << "a name that only begins alike";
 }
 
+TEST_F(RunTrainingTest, AnAttemptAfterOneThatHasBegunAnewGoesOnFromWhatThatHasSaved) {
+  int64_t begun_anew = 0;
+  callbacks_.begun_anew = [&] { ++begun_anew; };
+  MakeCheckpoint(4, std::string(BuildVersion()));
+  request_.fresh = true;
+  EXPECT_EQ(Train()->resumed_from, std::nullopt);
+  EXPECT_EQ(begun_anew, 1);
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  request_.begun_anew = true;
+  EXPECT_EQ(Train()->resumed_from, 2);
+  EXPECT_EQ(begun_anew, 1);
+  EXPECT_THAT(*checkpoint::ListCheckpoints(CheckpointsPath(path())), ElementsAre(2));
+}
+
 TEST_F(RunTrainingTest, FreshPutsAsideWhatIsThereAndLeftoversGo) {
   MakeCheckpoint(4, std::string(BuildVersion()));
   MakeExport(4, "of step 4");
