@@ -438,6 +438,56 @@ TEST_F(PostgresFaults, ADamagedRowIsNamedAndNothingIsWrittenAnyMore) {
   EXPECT_EQ(Count(*store), 1);
 }
 
+// As a disk does, or memory: the first page of a table is no page any more.
+TEST_F(PostgresFaults, DamageThatPostgresqlReportsIsTheEndOfAllWriting) {
+  v1::Worker worker;
+  worker.set_name("workers/a");
+  const auto put = [&](Transaction& t) { return t.PutWorker(worker); };
+  {
+    ASSERT_OK_AND_ASSIGN(const auto store, Open());
+    ASSERT_TRUE(Insert(*store, 1).ok());
+    ASSERT_TRUE(store->Write(put).ok());
+  }
+  const auto damage = [&](const std::string& table) {
+    Sql("CHECKPOINT");
+    const std::string path = server().folder() + "/data/" + Sql("SELECT pg_relation_filepath('" + table + "')");
+    server().EndImmediately();
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file << std::string(24, '\xff') << std::flush;
+    EXPECT_TRUE(file.good()) << path;
+    ASSERT_TRUE(server().StartAgain().ok());
+  };
+  std::atomic<int> told = 0;
+  PostgresOptions options = Short();
+  options.on_damage = [&](const absl::Status& status) {
+    ExpectRefused(status, absl::StatusCode::kDataLoss, {"XX001", "restore a backup"});
+    ++told;
+  };
+  damage("workers");
+  {
+    ASSERT_OK_AND_ASSIGN(const auto store, OpenPostgresStore(url_, options));
+    ASSERT_TRUE(Insert(*store, 2).ok()) << "nothing has met it yet";
+    const absl::Status read = store->Read([](ReadTransaction& t) { return t.ListWorkers().status(); });
+    ExpectRefused(read, absl::StatusCode::kDataLoss, {"XX001"});
+    EXPECT_EQ(told, 1);
+    ExpectRefused(Insert(*store, 3), absl::StatusCode::kDataLoss, {"nothing is written any more"});
+    EXPECT_EQ(Count(*store), 2);
+  }
+  {
+    ASSERT_OK_AND_ASSIGN(const auto store, OpenPostgresStore(url_, options));
+    ExpectRefused(store->Write(put), absl::StatusCode::kDataLoss, {"XX001"});
+    EXPECT_EQ(told, 2);
+    ExpectRefused(Insert(*store, 3), absl::StatusCode::kDataLoss, {"nothing is written any more"});
+    EXPECT_EQ(told, 2);
+    EXPECT_EQ(Count(*store), 2);
+  }
+  for (const std::string table : {"leader", "meta"}) {
+    damage(table);
+    ExpectRefused(OpenPostgresStore(url_, options).status(), absl::StatusCode::kDataLoss, {"XX001"});
+  }
+  EXPECT_EQ(told, 4);
+}
+
 TEST_F(PostgresFaults, TextsThatAreNoneAreRefused) {
   ASSERT_OK_AND_ASSIGN(const auto store, Open());
   for (const std::string& bad : {std::string("a\0b", 3), std::string("\xff")}) {

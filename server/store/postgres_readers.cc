@@ -55,7 +55,8 @@ absl::Status PostgresReaders::ReadOn(std::unique_ptr<PostgresConnection>& connec
 
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresReaders::Open(absl::Time until) {
   while (true) {
-    auto opened = PostgresConnection::Open(target_, times_, on_round_trip_);
+    auto opened = PostgresConnection::Open(target_, times_, on_round_trip_,
+                                           [damage = damage_](const absl::Status& met) { damage->Set(met); });
     if (opened.ok() || !absl::IsUnavailable(opened.status()) || absl::Now() >= until) return opened;
     absl::SleepFor(kBetweenTries);
   }

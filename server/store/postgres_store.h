@@ -34,8 +34,9 @@ struct PostgresOptions {
   // Called once, when another server leads, or the database is not the one that this server wrote to (a backup was restored); on any
   // thread, within an operation of the store. From then on every Write() is refused with Unavailable. May be null.
   std::function<void(const absl::Status&)> on_superseded;
-  // Called once, when an operation meets damage; on any thread, within an operation of the store. From then on every Write() is
-  // refused with DataLoss. May be null.
+  // Called once, when an operation meets damage, opening included: a row that cannot be read, or what PostgreSQL reports
+  // (SQLSTATE XX001, XX002); on any thread, within an operation of the store. From then on every Write() is refused with
+  // DataLoss. May be null.
   std::function<void(const absl::Status&)> on_damage;
 };
 

@@ -38,11 +38,16 @@ absl::Status PostgresWriter::Superseded(const absl::Status& why) {
   return why;
 }
 
+absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresWriter::Open() const {
+  return PostgresConnection::Open(target_, options_.times, options_.on_round_trip,
+                                  [damage = damage_](const absl::Status& met) { damage->Set(met); });
+}
+
 absl::Status PostgresWriter::Begin() {
   const absl::Time until = absl::Now() + options_.patience;
   absl::StatusOr<std::unique_ptr<PostgresConnection>> opened;
   while (true) {
-    opened = PostgresConnection::Open(target_, options_.times, options_.on_round_trip);
+    opened = Open();
     if (opened.ok()) break;
     if (!absl::IsUnavailable(opened.status()) || absl::Now() >= until) return opened.status();
     absl::SleepFor(kBetweenTries);
@@ -88,7 +93,7 @@ absl::Status PostgresWriter::OtherServer(PostgresConnection& connection) {
 
 // The leader's row is read when no transaction of this server's earlier connection can change it any more.
 absl::Status PostgresWriter::ConnectOnce(int64_t* sequence) {
-  ASSIGN_OR_RETURN(auto connection, PostgresConnection::Open(target_, options_.times, options_.on_round_trip));
+  ASSIGN_OR_RETURN(auto connection, Open());
   RETURN_IF_ERROR(TakeLock(*connection, absl::ZeroDuration()));
   const auto leader = connection->RoundTrip({{&kLeaderAlone, Values()}});
   RETURN_IF_ERROR(leader.status);

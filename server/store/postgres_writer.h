@@ -37,6 +37,7 @@ struct PostgresWriterOptions {
 // Thread-safe, but for Begin().
 class PostgresWriter {
  public:
+  // `damage` is set by rows that cannot be read, and by damage that PostgreSQL reports.
   PostgresWriter(PostgresTarget target, PostgresWriterOptions options, std::shared_ptr<DamageLatch> damage);
 
   // Once, before anything else: connects, takes the leadership, prepares the schema. Errors: those of PostgresConnection::Open
@@ -53,6 +54,7 @@ class PostgresWriter {
   Outcome Attempt(const WriteQueue::Group& group, Mode mode);
   void RunAll(const WriteQueue::Group& group, PostgresSession& session);
   Outcome Finish(const WriteQueue::Group& group, PostgresSession& session);
+  absl::StatusOr<std::unique_ptr<PostgresConnection>> Open() const;
   absl::Status Connect(absl::Time until, int64_t* sequence);
   absl::Status ConnectOnce(int64_t* sequence);
   absl::Status TakeLock(PostgresConnection& connection, absl::Duration wait);
