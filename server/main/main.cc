@@ -138,12 +138,11 @@ absl::StatusOr<std::string> StoreUrl() {
 
 absl::Status Repair() {
   ASSIGN_OR_RETURN(const auto url, StoreUrl());
-  constexpr char kSqlite[] = "sqlite:";
-  if (url.rfind(kSqlite, 0) != 0)
-    return FieldError("--repair", "", "is for SQLite's files alone: restore a backup of the database");
-  const std::string path = url.substr(sizeof(kSqlite) - 1);
-  const auto report = store::RepairStore(path);
-  if (report.ok()) std::cout << store::ToText(*report, path);
+  RETURN_IF_ERROR(store::StoreText(url).status());
+  const auto path = store::SqlitePath(url);
+  if (!path) return FieldError("--repair", "", "is for SQLite's files alone: restore a backup of the database");
+  const auto report = store::RepairStore(*path);
+  if (report.ok()) std::cout << store::ToText(*report, *path);
   return report.status();
 }
 

@@ -119,7 +119,18 @@ int64_t PostgresRows::changed() const {
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::Open(const PostgresTarget& target,
                                                                              const PostgresTimes& times,
                                                                              const OnRoundTrip& on_round_trip,
-                                                                             const OnDamage& on_damage) {
+                                                                             const OnDamage& on_damage, absl::Time until) {
+  while (true) {
+    auto opened = OpenOnce(target, times, on_round_trip, on_damage);
+    if (opened.ok() || !absl::IsUnavailable(opened.status()) || absl::Now() >= until) return opened;
+    absl::SleepFor(kBetweenTries);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::OpenOnce(const PostgresTarget& target,
+                                                                                 const PostgresTimes& times,
+                                                                                 const OnRoundTrip& on_round_trip,
+                                                                                 const OnDamage& on_damage) {
   std::map<std::string, std::string> keywords = {{"application_name", "legoai-server"},
                                                  {"keepalives_idle", "10"},
                                                  {"keepalives_interval", "5"},

@@ -101,12 +101,15 @@ class PostgresConnection {
   using OnRoundTrip = std::function<void()>;
   using OnDamage = std::function<void(const absl::Status&)>;
 
+  static constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
+
   // Blocks. `on_round_trip` is called whenever this waits for an answer, `on_damage` with each error that is DataLoss, opening
-  // included; both may be null. Errors: PostgresError(), Unavailable where another try may succeed; FailedPrecondition for an old
-  // PostgreSQL or a database that is not UTF-8.
+  // included; both may be null. Where it is Unavailable it is tried again until `until`. Errors: PostgresError(),
+  // Unavailable where another try may succeed; FailedPrecondition for an old PostgreSQL or a database that is not UTF-8.
   static absl::StatusOr<std::unique_ptr<PostgresConnection>> Open(const PostgresTarget& target, const PostgresTimes& times,
                                                                   const OnRoundTrip& on_round_trip,
-                                                                  const OnDamage& on_damage = nullptr);
+                                                                  const OnDamage& on_damage = nullptr,
+                                                                  absl::Time until = absl::InfinitePast());
   ~PostgresConnection() { PQfinish(connection_); }
   PostgresConnection(const PostgresConnection&) = delete;
   PostgresConnection& operator=(const PostgresConnection&) = delete;
@@ -139,6 +142,9 @@ class PostgresConnection {
         on_round_trip_(std::move(on_round_trip)),
         on_damage_(std::move(on_damage)),
         connection_(connection) {}
+  static absl::StatusOr<std::unique_ptr<PostgresConnection>> OpenOnce(const PostgresTarget& target, const PostgresTimes& times,
+                                                                      const OnRoundTrip& on_round_trip,
+                                                                      const OnDamage& on_damage);
   absl::Status Connect();
   absl::Status SetUp();
   void Send(const std::vector<Query>& queries);

@@ -18,7 +18,6 @@ using Expect = PostgresSession::Expect;
 using Values = PostgresValues;
 using namespace postgres;  // the statements
 
-constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
 constexpr char kNoLock[] = "55P03";
 
 }  // namespace
@@ -38,21 +37,13 @@ absl::Status PostgresWriter::Superseded(const absl::Status& why) {
   return why;
 }
 
-absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresWriter::Open() const {
-  return PostgresConnection::Open(target_, options_.times, options_.on_round_trip,
-                                  [damage = damage_](const absl::Status& met) { damage->Set(met); });
+absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresWriter::Open(absl::Time until) const {
+  const auto on_damage = [damage = damage_](const absl::Status& met) { damage->Set(met); };
+  return PostgresConnection::Open(target_, options_.times, options_.on_round_trip, on_damage, until);
 }
 
 absl::Status PostgresWriter::Begin() {
-  const absl::Time until = absl::Now() + options_.patience;
-  absl::StatusOr<std::unique_ptr<PostgresConnection>> opened;
-  while (true) {
-    opened = Open();
-    if (opened.ok()) break;
-    if (!absl::IsUnavailable(opened.status()) || absl::Now() >= until) return opened.status();
-    absl::SleepFor(kBetweenTries);
-  }
-  connection_ = *std::move(opened);
+  ASSIGN_OR_RETURN(connection_, Open(absl::Now() + options_.patience));
   doubts_ = connection_->doubts();
   RETURN_IF_ERROR(TakeLock(*connection_, options_.other_server));
   RETURN_IF_ERROR(PreparePostgresSchema(*connection_));
@@ -93,7 +84,7 @@ absl::Status PostgresWriter::OtherServer(PostgresConnection& connection) {
 
 // The leader's row is read when no transaction of this server's earlier connection can change it any more.
 absl::Status PostgresWriter::ConnectOnce(int64_t* sequence) {
-  ASSIGN_OR_RETURN(auto connection, Open());
+  ASSIGN_OR_RETURN(auto connection, Open(absl::InfinitePast()));
   RETURN_IF_ERROR(TakeLock(*connection, absl::ZeroDuration()));
   const auto leader = connection->RoundTrip({{&kLeaderAlone, Values()}});
   RETURN_IF_ERROR(leader.status);
@@ -118,7 +109,7 @@ absl::Status PostgresWriter::Connect(absl::Time until, int64_t* sequence) {
     const absl::Status status = ConnectOnce(sequence);
     if (status.ok()) Tell("there is a connection to the database again");
     if (status.ok() || over_ || absl::Now() >= until) return status;
-    absl::SleepFor(kBetweenTries);
+    absl::SleepFor(PostgresConnection::kBetweenTries);
   }
 }
 

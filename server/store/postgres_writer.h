@@ -54,7 +54,7 @@ class PostgresWriter {
   Outcome Attempt(const WriteQueue::Group& group, Mode mode);
   void RunAll(const WriteQueue::Group& group, PostgresSession& session);
   Outcome Finish(const WriteQueue::Group& group, PostgresSession& session);
-  absl::StatusOr<std::unique_ptr<PostgresConnection>> Open() const;
+  absl::StatusOr<std::unique_ptr<PostgresConnection>> Open(absl::Time until) const;
   absl::Status Connect(absl::Time until, int64_t* sequence);
   absl::Status ConnectOnce(int64_t* sequence);
   absl::Status TakeLock(PostgresConnection& connection, absl::Duration wait);
