@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -152,6 +153,7 @@ struct ServedStore {
   std::unique_ptr<store::Store> store;
   std::shared_ptr<absl::Status> damage =
       std::make_shared<absl::Status>();  // met while it served; to be read after WaitForSignal()
+  std::shared_ptr<std::atomic<bool>> ends = std::make_shared<std::atomic<bool>>(false);  // the server was told to end
 };
 
 absl::StatusOr<ServedStore> MakeStore(const std::string& url) {
@@ -172,6 +174,7 @@ absl::StatusOr<ServedStore> MakeStore(const std::string& url) {
   postgres.on_damage = sqlite.on_damage;
   postgres.on_superseded = sqlite.on_damage;
   postgres.on_trouble = [](const std::string& what) { LogWarning(absl::StrCat("store: ", what)); };
+  postgres.ends = [ends = served.ends] { return ends->load(); };
   ASSIGN_OR_RETURN(auto store, store::OpenStore(url, sqlite, postgres));
   served.store = std::move(store);
   return served;
@@ -303,6 +306,7 @@ absl::Status Serve() {
   WarnOfOpenAddresses(listening.open);
 
   const int got = WaitForSignal(absl::GetFlag(FLAGS_insecure_reminder), [&] { WarnOfOpenAddresses(listening.open); });
+  *store.ends = true;
   LogInfo(absl::StrCat("ends: ", strsignal(got), "; running trainers go on"));
   http.reset();
   users.EndWatches();

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -390,6 +391,45 @@ TEST_F(PostgresCuts, ADoubtOutlastsThePatience) {
     writes.join();
     ExpectTransitions(*store_, 1, before + 1);
   }
+}
+
+// What was in doubt is there, or not, when the next server comes; nothing of this one is done in between.
+TEST_F(PostgresCuts, ADoubtEndsWithTheServer) {
+  std::atomic<bool> ends = false;
+  std::atomic<int> reasons = 0, superseded = 0;
+  std::set<std::string> distinct;  // of the reasons
+  PostgresOptions options = Short();
+  options.ends = [&] { return ends.load(); };
+  options.on_superseded = [&](const absl::Status&) { ++superseded; };
+  options.on_trouble = [&](const std::string& what) {
+    if (!absl::StrContains(what, "there is no connection")) return;
+    distinct.insert(what);
+    ++reasons;
+  };
+  int64_t kept = 0;
+  for (const CuttingProxy::Cut when : {CuttingProxy::Cut::kAfterCommit, CuttingProxy::Cut::kBeforeCommit}) {
+    store_.reset();
+    ASSERT_OK_AND_ASSIGN(store_, OpenPostgresStore(url_, options));
+    ends = false, reasons = 0, distinct.clear();
+    proxy_->RefuseNew(true);
+    proxy_->CutNextCommit(when);
+    absl::Status status;
+    std::thread writes([&] { status = TransitCounted(); });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (reasons == 0 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    EXPECT_GE(reasons, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // some more tries, which tell nothing new
+    ends = true;
+    writes.join();
+    ExpectRefused(status, absl::StatusCode::kUnavailable, {"it is not known whether this was kept"});
+    EXPECT_EQ(reasons, static_cast<int>(distinct.size())) << "each is told once";
+    proxy_->RefuseNew(false);
+    ExpectRefused(Insert(*store_, 2), absl::StatusCode::kUnavailable, {"this server ends"});
+    EXPECT_EQ(superseded, 0);
+    kept += when == CuttingProxy::Cut::kAfterCommit;
+    ExpectTransitions(*store_, 1, kept);
+  }
+  store_.reset();  // it calls what ends here
 }
 
 TEST_F(PostgresCuts, WhateverIsCutIsDoneOnce) {
