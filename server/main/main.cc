@@ -43,6 +43,7 @@
 #include "server/rpc/grpc_control_plane.h"
 #include "server/rpc/grpc_worker_service.h"
 #include "server/rpc/thread_pool.h"
+#include "server/store/guarded_store.h"
 #include "server/store/open_store.h"
 #include "server/store/repair.h"
 
@@ -147,13 +148,17 @@ absl::Status Repair() {
   return report.status();
 }
 
-// The store, and what is done about damage, or another server that leads: the server ends, since what it goes on from may be wrong.
-// Trainers go on.
+void EndFor(const absl::Status& error) {
+  LogError(absl::StrCat("the server ends: ", std::string(error.message())));
+  kill(getpid(), SIGTERM);
+}
+
+// The store, and what is done about damage, or another server that leads: the server ends, since what it goes on from may be
+// wrong. Trainers go on.
 struct ServedStore {
   std::unique_ptr<store::Store> store;
-  std::shared_ptr<absl::Status> damage =
-      std::make_shared<absl::Status>();  // met while it served; to be read after WaitForSignal()
-  std::shared_ptr<std::atomic<bool>> ends = std::make_shared<std::atomic<bool>>(false);  // the server was told to end
+  std::shared_ptr<store::DamageLatch> damage = std::make_shared<store::DamageLatch>(EndFor);  // or that leader; the first one
+  std::shared_ptr<std::atomic<bool>> ends = std::make_shared<std::atomic<bool>>(false);       // the server was told to end
 };
 
 absl::StatusOr<ServedStore> MakeStore(const std::string& url) {
@@ -165,11 +170,8 @@ absl::StatusOr<ServedStore> MakeStore(const std::string& url) {
     LogWarning(absl::StrCat("the check of the store for damage was not finished within --store_check=",
                             absl::FormatDuration(sqlite.check_budget), "; what was checked is whole"));
   };
-  sqlite.on_damage = [damage = served.damage](const absl::Status& error) {
-    LogError(absl::StrCat("the server ends: ", std::string(error.message())));
-    *damage = error;
-    kill(getpid(), SIGTERM);
-  };
+  // Any thread may call it, and PostgreSQL's two may be called at a time.
+  sqlite.on_damage = [damage = served.damage](const absl::Status& error) { damage->Set(error); };
   store::PostgresOptions postgres;
   postgres.on_damage = sqlite.on_damage;
   postgres.on_superseded = sqlite.on_damage;
@@ -312,7 +314,7 @@ absl::Status Serve() {
   users.EndWatches();
   grpc_server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   grpc_server->Wait();
-  return *store.damage;
+  return store.damage->Get();
 }
 
 }  // namespace
