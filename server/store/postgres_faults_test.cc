@@ -206,8 +206,12 @@ TEST_F(PostgresFaults, NoPasswordIsEverShown) {
   std::ofstream(server().folder() + "/data/pg_hba.conf") << "local all guarded scram-sha-256\nlocal all all trust\n";
   ASSERT_TRUE(server().Sql("CREATE USER guarded PASSWORD 'another'").ok());
   ASSERT_TRUE(server().Sql("SELECT pg_reload_conf()").ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the first process reads it by itself
-  const absl::Status denied = OpenPostgresStore(server().UrlAs("guarded", secret, "postgres"), Short()).status();
+  // The first process reads it by itself, some time later.
+  absl::Status denied;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!absl::StrContains(denied.message(), "28P01") && std::chrono::steady_clock::now() < until) {
+    denied = OpenPostgresStore(server().UrlAs("guarded", secret, "postgres"), Short()).status();
+  }
   ExpectRefused(denied, absl::StatusCode::kPermissionDenied, {"28P01", "user=guarded", "PGPASSWORD"});
   std::vector<absl::Status> errors = {denied};
   const std::vector<std::string> bad_urls = {"postgresql://u:" + secret + "@h/db?nothing=1",
