@@ -32,8 +32,8 @@ struct PostgresOptions {
   // What people should know: lost connections and why there is none, settings that make commits less than durable. May be null;
   // thread-safe.
   std::function<void(const std::string&)> on_trouble;
-  // Called once, when another server leads, or the database is not the one that this server wrote to (a backup was restored); on any
-  // thread, within an operation of the store. From then on every Write() is refused with Unavailable. May be null.
+  // Called once, when another server leads, or the database is not the one that this server wrote to (a backup was restored); on
+  // any thread, within an operation of the store. From then on every Write() is refused with Unavailable. May be null.
   std::function<void(const absl::Status&)> on_superseded;
   // Called once, when an operation meets damage, opening included: a row that cannot be read, or what PostgreSQL reports
   // (SQLSTATE XX001, XX002); on any thread, within an operation of the store. From then on every Write() is refused with
