@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -42,6 +43,7 @@
 #include "server/rpc/grpc_control_plane.h"
 #include "server/rpc/grpc_worker_service.h"
 #include "server/rpc/thread_pool.h"
+#include "server/store/guarded_store.h"
 #include "server/store/open_store.h"
 #include "server/store/repair.h"
 
@@ -138,21 +140,25 @@ absl::StatusOr<std::string> StoreUrl() {
 
 absl::Status Repair() {
   ASSIGN_OR_RETURN(const auto url, StoreUrl());
-  constexpr char kSqlite[] = "sqlite:";
-  if (url.rfind(kSqlite, 0) != 0)
-    return FieldError("--repair", "", "is for SQLite's files alone: restore a backup of the database");
-  const std::string path = url.substr(sizeof(kSqlite) - 1);
-  const auto report = store::RepairStore(path);
-  if (report.ok()) std::cout << store::ToText(*report, path);
+  RETURN_IF_ERROR(store::StoreText(url).status());
+  const auto path = store::SqlitePath(url);
+  if (!path) return FieldError("--repair", "", "is for SQLite's files alone: restore a backup of the database");
+  const auto report = store::RepairStore(*path);
+  if (report.ok()) std::cout << store::ToText(*report, *path);
   return report.status();
+}
+
+void EndFor(const absl::Status& error) {
+  LogError(absl::StrCat("the server ends: ", std::string(error.message())));
+  kill(getpid(), SIGTERM);
 }
 
 // The store, and what is done about damage, or another server that leads: the server ends, since what it goes on from may be
 // wrong. Trainers go on.
 struct ServedStore {
   std::unique_ptr<store::Store> store;
-  std::shared_ptr<absl::Status> damage =
-      std::make_shared<absl::Status>();  // met while it served; to be read after WaitForSignal()
+  std::shared_ptr<store::DamageLatch> damage = std::make_shared<store::DamageLatch>(EndFor);  // or that leader; the first one
+  std::shared_ptr<std::atomic<bool>> ends = std::make_shared<std::atomic<bool>>(false);       // the server was told to end
 };
 
 absl::StatusOr<ServedStore> MakeStore(const std::string& url) {
@@ -164,15 +170,13 @@ absl::StatusOr<ServedStore> MakeStore(const std::string& url) {
     LogWarning(absl::StrCat("the check of the store for damage was not finished within --store_check=",
                             absl::FormatDuration(sqlite.check_budget), "; what was checked is whole"));
   };
-  sqlite.on_damage = [damage = served.damage](const absl::Status& error) {
-    LogError(absl::StrCat("the server ends: ", std::string(error.message())));
-    *damage = error;
-    kill(getpid(), SIGTERM);
-  };
+  // Any thread may call it, and PostgreSQL's two may be called at a time.
+  sqlite.on_damage = [damage = served.damage](const absl::Status& error) { damage->Set(error); };
   store::PostgresOptions postgres;
   postgres.on_damage = sqlite.on_damage;
   postgres.on_superseded = sqlite.on_damage;
   postgres.on_trouble = [](const std::string& what) { LogWarning(absl::StrCat("store: ", what)); };
+  postgres.ends = [ends = served.ends] { return ends->load(); };
   ASSIGN_OR_RETURN(auto store, store::OpenStore(url, sqlite, postgres));
   served.store = std::move(store);
   return served;
@@ -304,12 +308,13 @@ absl::Status Serve() {
   WarnOfOpenAddresses(listening.open);
 
   const int got = WaitForSignal(absl::GetFlag(FLAGS_insecure_reminder), [&] { WarnOfOpenAddresses(listening.open); });
+  *store.ends = true;
   LogInfo(absl::StrCat("ends: ", strsignal(got), "; running trainers go on"));
   http.reset();
   users.EndWatches();
   grpc_server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   grpc_server->Wait();
-  return *store.damage;
+  return store.damage->Get();
 }
 
 }  // namespace

@@ -8,10 +8,6 @@
 namespace legoai::store {
 namespace {
 
-constexpr char kSqlite[] = "sqlite:";
-
-bool IsSqlite(const std::string& url) { return absl::StartsWith(url, kSqlite) && url != kSqlite; }
-
 bool IsPostgres(const std::string& url) { return absl::StartsWith(url, "postgresql:") || absl::StartsWith(url, "postgres:"); }
 
 // It is not shown: it may be an address with a password, but for a slip at its beginning.
@@ -19,15 +15,21 @@ absl::Status NoStore() { return FieldError("store", "", "must be sqlite:PATH or 
 
 }  // namespace
 
+std::optional<std::string> SqlitePath(const std::string& url) {
+  constexpr char kSqlite[] = "sqlite:";
+  if (!absl::StartsWith(url, kSqlite) || url == kSqlite) return std::nullopt;
+  return url.substr(sizeof(kSqlite) - 1);
+}
+
 absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& url, const SqliteOptions& sqlite,
                                                  const PostgresOptions& postgres) {
-  if (IsSqlite(url)) return OpenSqliteStore(url.substr(sizeof(kSqlite) - 1), sqlite);
+  if (const auto path = SqlitePath(url)) return OpenSqliteStore(*path, sqlite);
   if (IsPostgres(url)) return OpenPostgresStore(url, postgres);
   return NoStore();
 }
 
 absl::StatusOr<std::string> StoreText(const std::string& url) {
-  if (IsSqlite(url)) return url;
+  if (SqlitePath(url)) return url;
   if (!IsPostgres(url)) return NoStore();
   ASSIGN_OR_RETURN(const PostgresTarget target, ParsePostgresTarget(url));
   return target.text;

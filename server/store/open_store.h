@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,9 @@ namespace legoai::store {
 // of `store` for another form.
 absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& url, const SqliteOptions& sqlite = {},
                                                  const PostgresOptions& postgres = {});
+
+// The path of sqlite:PATH; nothing for another form.
+std::optional<std::string> SqlitePath(const std::string& url);
 
 // As it may be shown to people and in logs: without passwords. Errors: as above.
 absl::StatusOr<std::string> StoreText(const std::string& url);

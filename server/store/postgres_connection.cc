@@ -118,7 +118,19 @@ int64_t PostgresRows::changed() const {
 
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::Open(const PostgresTarget& target,
                                                                              const PostgresTimes& times,
-                                                                             const OnRoundTrip& on_round_trip) {
+                                                                             const OnRoundTrip& on_round_trip,
+                                                                             const OnDamage& on_damage, absl::Time until) {
+  while (true) {
+    auto opened = OpenOnce(target, times, on_round_trip, on_damage);
+    if (opened.ok() || !absl::IsUnavailable(opened.status()) || absl::Now() >= until) return opened;
+    absl::SleepFor(kBetweenTries);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::OpenOnce(const PostgresTarget& target,
+                                                                                 const PostgresTimes& times,
+                                                                                 const OnRoundTrip& on_round_trip,
+                                                                                 const OnDamage& on_damage) {
   std::map<std::string, std::string> keywords = {{"application_name", "legoai-server"},
                                                  {"keepalives_idle", "10"},
                                                  {"keepalives_interval", "5"},
@@ -132,7 +144,7 @@ absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::Open(con
   names.push_back(nullptr), values.push_back(nullptr);
   PGconn* const started = PQconnectStartParams(names.data(), values.data(), /*expand_dbname=*/0);
   if (started == nullptr) return absl::ResourceExhaustedError(absl::StrCat("store ", target.text, ": no memory to open it"));
-  std::unique_ptr<PostgresConnection> connection(new PostgresConnection(target, times, on_round_trip, started));
+  std::unique_ptr<PostgresConnection> connection(new PostgresConnection(target, times, on_round_trip, on_damage, started));
   RETURN_IF_ERROR(connection->Connect());
   RETURN_IF_ERROR(connection->SetUp());
   return connection;
@@ -154,7 +166,7 @@ absl::Status PostgresConnection::Connect() {
   }
   if (state == PGRES_POLLING_OK) return absl::OkStatus();
   const StartError error = ParseStartError(PQerrorMessage(connection_));
-  return PostgresError(target_, error.sqlstate, error.message);
+  return ErrorOf(error.sqlstate, error.message);
 }
 
 absl::Status PostgresConnection::SetUp() {
@@ -260,7 +272,7 @@ void PostgresConnection::Take(const Item& item, PGresult* result, Answers* answe
     const char* const state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     const char* const message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     answers->sqlstate = state == nullptr ? "" : state;
-    answers->status = PostgresError(target_, answers->sqlstate, message == nullptr ? PQresultErrorMessage(result) : message);
+    answers->status = ErrorOf(answers->sqlstate, message == nullptr ? PQresultErrorMessage(result) : message);
   }
   if (good && answers->status.ok() && item.what == Expected::kAnswer) answers->rows.push_back(std::move(rows));
 }
@@ -302,6 +314,13 @@ void PostgresConnection::Lose(const std::string& why) {
 
 void PostgresConnection::LoseByLibrary() { Lose(PQerrorMessage(connection_)); }
 
+// All errors that the database tells pass here.
+absl::Status PostgresConnection::ErrorOf(const std::string& sqlstate, const std::string& message) const {
+  absl::Status error = PostgresError(target_, sqlstate, message);
+  if (absl::IsDataLoss(error) && on_damage_) on_damage_(error);
+  return error;
+}
+
 absl::Status PostgresConnection::RunScript(const std::string& sql) {
   Collect();  // what was posted
   RETURN_IF_ERROR(lost_);
@@ -312,7 +331,7 @@ absl::Status PostgresConnection::RunScript(const std::string& sql) {
   absl::Status error;
   if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
     const char* const state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-    error = PostgresError(target_, state == nullptr ? "" : state, PQresultErrorMessage(result));
+    error = ErrorOf(state == nullptr ? "" : state, PQresultErrorMessage(result));
   }
   PQclear(result);
   PQsetnonblocking(connection_, 1);

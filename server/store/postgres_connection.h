@@ -99,11 +99,17 @@ class PostgresConnection {
     std::string sqlstate;  // of the error; empty: none, or the connection was lost
   };
   using OnRoundTrip = std::function<void()>;
+  using OnDamage = std::function<void(const absl::Status&)>;
 
-  // Blocks. `on_round_trip` is called whenever this waits for an answer; may be null. Errors: PostgresError(), Unavailable where
-  // another try may succeed; FailedPrecondition for an old PostgreSQL or a database that is not UTF-8.
+  static constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
+
+  // Blocks. `on_round_trip` is called whenever this waits for an answer, `on_damage` with each error that is DataLoss, opening
+  // included; both may be null. Where it is Unavailable it is tried again until `until`. Errors: PostgresError(),
+  // Unavailable where another try may succeed; FailedPrecondition for an old PostgreSQL or a database that is not UTF-8.
   static absl::StatusOr<std::unique_ptr<PostgresConnection>> Open(const PostgresTarget& target, const PostgresTimes& times,
-                                                                  const OnRoundTrip& on_round_trip);
+                                                                  const OnRoundTrip& on_round_trip,
+                                                                  const OnDamage& on_damage = nullptr,
+                                                                  absl::Time until = absl::InfinitePast());
   ~PostgresConnection() { PQfinish(connection_); }
   PostgresConnection(const PostgresConnection&) = delete;
   PostgresConnection& operator=(const PostgresConnection&) = delete;
@@ -129,8 +135,16 @@ class PostgresConnection {
     const PostgresStatement* statement;
   };
 
-  PostgresConnection(const PostgresTarget& target, const PostgresTimes& times, OnRoundTrip on_round_trip, PGconn* connection)
-      : target_(target), times_(times), on_round_trip_(std::move(on_round_trip)), connection_(connection) {}
+  PostgresConnection(const PostgresTarget& target, const PostgresTimes& times, OnRoundTrip on_round_trip, OnDamage on_damage,
+                     PGconn* connection)
+      : target_(target),
+        times_(times),
+        on_round_trip_(std::move(on_round_trip)),
+        on_damage_(std::move(on_damage)),
+        connection_(connection) {}
+  static absl::StatusOr<std::unique_ptr<PostgresConnection>> OpenOnce(const PostgresTarget& target, const PostgresTimes& times,
+                                                                      const OnRoundTrip& on_round_trip,
+                                                                      const OnDamage& on_damage);
   absl::Status Connect();
   absl::Status SetUp();
   void Send(const std::vector<Query>& queries);
@@ -141,10 +155,12 @@ class PostgresConnection {
   bool AwaitSocket(short events, absl::Time until);
   void Lose(const std::string& why);
   void LoseByLibrary();
+  absl::Status ErrorOf(const std::string& sqlstate, const std::string& message) const;
 
   const PostgresTarget target_;
   const PostgresTimes times_;
   const OnRoundTrip on_round_trip_;  // may be null
+  const OnDamage on_damage_;         // may be null
   PGconn* const connection_;
   std::map<const PostgresStatement*, bool> prepared_;  // false: on its way
   std::deque<Item> expected_;

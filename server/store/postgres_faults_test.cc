@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -205,8 +206,12 @@ TEST_F(PostgresFaults, NoPasswordIsEverShown) {
   std::ofstream(server().folder() + "/data/pg_hba.conf") << "local all guarded scram-sha-256\nlocal all all trust\n";
   ASSERT_TRUE(server().Sql("CREATE USER guarded PASSWORD 'another'").ok());
   ASSERT_TRUE(server().Sql("SELECT pg_reload_conf()").ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the first process reads it by itself
-  const absl::Status denied = OpenPostgresStore(server().UrlAs("guarded", secret, "postgres"), Short()).status();
+  // The first process reads it by itself, some time later.
+  absl::Status denied;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!absl::StrContains(denied.message(), "28P01") && std::chrono::steady_clock::now() < until) {
+    denied = OpenPostgresStore(server().UrlAs("guarded", secret, "postgres"), Short()).status();
+  }
   ExpectRefused(denied, absl::StatusCode::kPermissionDenied, {"28P01", "user=guarded", "PGPASSWORD"});
   std::vector<absl::Status> errors = {denied};
   const std::vector<std::string> bad_urls = {"postgresql://u:" + secret + "@h/db?nothing=1",
@@ -392,6 +397,45 @@ TEST_F(PostgresCuts, ADoubtOutlastsThePatience) {
   }
 }
 
+// What was in doubt is there, or not, when the next server comes; nothing of this one is done in between.
+TEST_F(PostgresCuts, ADoubtEndsWithTheServer) {
+  std::atomic<bool> ends = false;
+  std::atomic<int> reasons = 0, superseded = 0;
+  std::set<std::string> distinct;  // of the reasons
+  PostgresOptions options = Short();
+  options.ends = [&] { return ends.load(); };
+  options.on_superseded = [&](const absl::Status&) { ++superseded; };
+  options.on_trouble = [&](const std::string& what) {
+    if (!absl::StrContains(what, "there is no connection")) return;
+    distinct.insert(what);
+    ++reasons;
+  };
+  int64_t kept = 0;
+  for (const CuttingProxy::Cut when : {CuttingProxy::Cut::kAfterCommit, CuttingProxy::Cut::kBeforeCommit}) {
+    store_.reset();
+    ASSERT_OK_AND_ASSIGN(store_, OpenPostgresStore(url_, options));
+    ends = false, reasons = 0, distinct.clear();
+    proxy_->RefuseNew(true);
+    proxy_->CutNextCommit(when);
+    absl::Status status;
+    std::thread writes([&] { status = TransitCounted(); });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (reasons == 0 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    EXPECT_GE(reasons, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // some more tries, which tell nothing new
+    ends = true;
+    writes.join();
+    ExpectRefused(status, absl::StatusCode::kUnavailable, {"it is not known whether this was kept"});
+    EXPECT_EQ(reasons, static_cast<int>(distinct.size())) << "each is told once";
+    proxy_->RefuseNew(false);
+    ExpectRefused(Insert(*store_, 2), absl::StatusCode::kUnavailable, {"this server ends"});
+    EXPECT_EQ(superseded, 0);
+    kept += when == CuttingProxy::Cut::kAfterCommit;
+    ExpectTransitions(*store_, 1, kept);
+  }
+  store_.reset();  // it calls what ends here
+}
+
 TEST_F(PostgresCuts, WhateverIsCutIsDoneOnce) {
   const unsigned seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
@@ -436,6 +480,56 @@ TEST_F(PostgresFaults, ADamagedRowIsNamedAndNothingIsWrittenAnyMore) {
   EXPECT_EQ(told, 1);
   EXPECT_EQ(Insert(*store, 2).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Count(*store), 1);
+}
+
+// As a disk does, or memory: the first page of a table is no page any more.
+TEST_F(PostgresFaults, DamageThatPostgresqlReportsIsTheEndOfAllWriting) {
+  v1::Worker worker;
+  worker.set_name("workers/a");
+  const auto put = [&](Transaction& t) { return t.PutWorker(worker); };
+  {
+    ASSERT_OK_AND_ASSIGN(const auto store, Open());
+    ASSERT_TRUE(Insert(*store, 1).ok());
+    ASSERT_TRUE(store->Write(put).ok());
+  }
+  const auto damage = [&](const std::string& table) {
+    Sql("CHECKPOINT");
+    const std::string path = server().folder() + "/data/" + Sql("SELECT pg_relation_filepath('" + table + "')");
+    server().EndImmediately();
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file << std::string(24, '\xff') << std::flush;
+    EXPECT_TRUE(file.good()) << path;
+    ASSERT_TRUE(server().StartAgain().ok());
+  };
+  std::atomic<int> told = 0;
+  PostgresOptions options = Short();
+  options.on_damage = [&](const absl::Status& status) {
+    ExpectRefused(status, absl::StatusCode::kDataLoss, {"XX001", "restore a backup"});
+    ++told;
+  };
+  damage("workers");
+  {
+    ASSERT_OK_AND_ASSIGN(const auto store, OpenPostgresStore(url_, options));
+    ASSERT_TRUE(Insert(*store, 2).ok()) << "nothing has met it yet";
+    const absl::Status read = store->Read([](ReadTransaction& t) { return t.ListWorkers().status(); });
+    ExpectRefused(read, absl::StatusCode::kDataLoss, {"XX001"});
+    EXPECT_EQ(told, 1);
+    ExpectRefused(Insert(*store, 3), absl::StatusCode::kDataLoss, {"nothing is written any more"});
+    EXPECT_EQ(Count(*store), 2);
+  }
+  {
+    ASSERT_OK_AND_ASSIGN(const auto store, OpenPostgresStore(url_, options));
+    ExpectRefused(store->Write(put), absl::StatusCode::kDataLoss, {"XX001"});
+    EXPECT_EQ(told, 2);
+    ExpectRefused(Insert(*store, 3), absl::StatusCode::kDataLoss, {"nothing is written any more"});
+    EXPECT_EQ(told, 2);
+    EXPECT_EQ(Count(*store), 2);
+  }
+  for (const std::string table : {"leader", "meta"}) {
+    damage(table);
+    ExpectRefused(OpenPostgresStore(url_, options).status(), absl::StatusCode::kDataLoss, {"XX001"});
+  }
+  EXPECT_EQ(told, 4);
 }
 
 TEST_F(PostgresFaults, TextsThatAreNoneAreRefused) {

@@ -10,11 +10,6 @@
 #include "server/store/postgres_transaction.h"
 
 namespace legoai::store {
-namespace {
-
-constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
-
-}  // namespace
 
 PostgresReaders::PostgresReaders(PostgresTarget target, PostgresTimes times, int connections, absl::Duration patience,
                                  PostgresConnection::OnRoundTrip on_round_trip, std::shared_ptr<DamageLatch> damage)
@@ -54,11 +49,8 @@ absl::Status PostgresReaders::ReadOn(std::unique_ptr<PostgresConnection>& connec
 }
 
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresReaders::Open(absl::Time until) {
-  while (true) {
-    auto opened = PostgresConnection::Open(target_, times_, on_round_trip_);
-    if (opened.ok() || !absl::IsUnavailable(opened.status()) || absl::Now() >= until) return opened;
-    absl::SleepFor(kBetweenTries);
-  }
+  const auto on_damage = [damage = damage_](const absl::Status& met) { damage->Set(met); };
+  return PostgresConnection::Open(target_, times_, on_round_trip_, on_damage, until);
 }
 
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresReaders::Take(absl::Time until) {

@@ -18,7 +18,8 @@ namespace legoai::store {
 class PostgresReaders {
  public:
   // At most `connections`, opened on demand. A read waits no longer than `patience` for a free one, and as long for a database
-  // that is away. `on_round_trip` may be null.
+  // that is away. `on_round_trip` may be null. `damage` is set by rows that cannot be read, and by damage that PostgreSQL
+  // reports.
   PostgresReaders(PostgresTarget target, PostgresTimes times, int connections, absl::Duration patience,
                   PostgresConnection::OnRoundTrip on_round_trip, std::shared_ptr<DamageLatch> damage);
 

@@ -107,6 +107,8 @@ absl::StatusOr<int64_t> VersionThere(PostgresConnection& connection) {
   int64_t version = 0;
   if (row.Int(0, 2) == 2) {
     const auto found = connection.RoundTrip({{&postgres::kSchemaVersion, PostgresValues()}});
+    // Other errors say that the table is another program's.
+    if (absl::IsDataLoss(found.status) || connection.lost()) return found.status;
     if (found.status.ok() && found.rows[0].size() == 1) version = found.rows[0].Int(0, 0);
   }
   if (version > 0) return version;

@@ -243,8 +243,9 @@ inline constexpr const Sql* kPlanned[] = {
     &kLead, &kLeader, &kGetJob, &kJobVersion, &kFindSubmission, &kInsertJob, &kInsertSubmission, &kUpdateJob, &kListJobs,
     &kListJobsInStates, &kCountAll, &kCountInStates, &kCountJobs, &kCountJobsInStates, &kJobsInStates, &kAppendTransition,
     &kListTransitions, &kPutAttempt, &kListAttempts, &kPutCheckpoint, &kListCheckpoints, &kListKeptCheckpoints, &kPutPlan,
-    &kGetPlan, &kGetCachedPlan, &kDropCachedPlan, &kPutCachedPlan, &kTrimCachedPlans, &kAppendMetrics, &kAppendMetricsOfRanks, &kTrimRankReports, &kListRankReports, &kStretches, &kMetricsPage,
-    &kAppendLog, &kListLogs, &kListLastLogs, &kPutStepTrace, &kTrimStepTraces, &kListStepTraces, &kGetStepTrace,
+    &kGetPlan, &kGetCachedPlan, &kDropCachedPlan, &kPutCachedPlan, &kTrimCachedPlans, &kAppendMetrics, &kAppendMetricsOfRanks,
+    &kTrimRankReports, &kListRankReports, &kStretches, &kMetricsPage, &kAppendLog, &kListLogs, &kListLastLogs,
+    &kPutStepTrace, &kTrimStepTraces, &kListStepTraces, &kGetStepTrace,
     &kPutFlightRecord, &kPutFlightDump, &kGetFlightRecord, &kGetFlightDumps, &kPutWorker, &kDeleteWorker, &kListWorkers,
     &kGetWorker, &kSetTelemetry, &kTelemetry};
 

@@ -28,7 +28,8 @@ PostgresWriterOptions WriterOptions(const PostgresOptions& options) {
           .holder = ThisProcess(),
           .on_round_trip = options.on_round_trip,
           .on_trouble = options.on_trouble,
-          .on_superseded = options.on_superseded};
+          .on_superseded = options.on_superseded,
+          .ends = options.ends};
 }
 
 class PostgresStore final : public GuardedStore {

@@ -7,7 +7,7 @@
 //
 // A database that is away costs latency: what was not committed is tried again for as long as `patience`, then Unavailable. A
 // commit whose answer is lost is looked up once the database is back, and answered only then: its Write() waits for as long as
-// that takes. SIGKILL harms nothing meanwhile.
+// that takes, or until the process is told to end. SIGKILL harms nothing meanwhile.
 #pragma once
 
 #include <functional>
@@ -29,14 +29,19 @@ struct PostgresOptions {
   int readers = 4;                                  // connections that read; one more writes
   // Called whenever a thread waits for the database's answer. May be null; thread-safe.
   std::function<void()> on_round_trip;
-  // What people should know: lost connections, settings that make commits less than durable. May be null; thread-safe.
+  // What people should know: lost connections and why there is none, settings that make commits less than durable. May be null;
+  // thread-safe.
   std::function<void(const std::string&)> on_trouble;
-  // Called once, when another server leads, or the database is not the one that this server wrote to (a backup was restored); on any
-  // thread, within an operation of the store. From then on every Write() is refused with Unavailable. May be null.
+  // Called once, when another server leads, or the database is not the one that this server wrote to (a backup was restored); on
+  // any thread, within an operation of the store. From then on every Write() is refused with Unavailable. May be null.
   std::function<void(const absl::Status&)> on_superseded;
-  // Called once, when an operation meets damage; on any thread, within an operation of the store. From then on every Write() is
-  // refused with DataLoss. May be null.
+  // Called once, when an operation meets damage, opening included: a row that cannot be read, or what PostgreSQL reports
+  // (SQLSTATE XX001, XX002); on any thread, within an operation of the store. From then on every Write() is refused with
+  // DataLoss. May be null.
   std::function<void(const absl::Status&)> on_damage;
+  // True once the process is told to end: no Write() waits for a database that is away any more. One whose commit is in doubt is
+  // answered with Unavailable, "it is not known whether this was kept"; those that follow are refused. May be null; thread-safe.
+  std::function<bool()> ends;
 };
 
 // `url`: postgres_target.h. Opens the store, or creates it in an empty schema. Errors (field `store`): FailedPrecondition if

@@ -129,6 +129,7 @@ TEST_F(PostgresStoreTest, ChangesAloneCostTwoRoundTrips) {
               RETURN_IF_ERROR(t.PutAttempt(JobName(1), {}));
               RETURN_IF_ERROR(t.PutCheckpoint(JobName(1), {}));
               RETURN_IF_ERROR(t.PutPlan(JobName(1), {}));
+              RETURN_IF_ERROR(t.PutCachedPlan({}));
               RETURN_IF_ERROR(t.AppendMetrics(JobName(1), metrics));
               RETURN_IF_ERROR(t.PutStepTrace(JobName(1), info, {}));
               RETURN_IF_ERROR(t.AppendLog(JobName(1), {}));
@@ -163,6 +164,7 @@ TEST_F(PostgresStoreTest, QuestionsCostOneRoundTripEach) {
       [&](ReadTransaction& t) { return t.ListCheckpoints(job).status(); },
       [&](ReadTransaction& t) { return t.ListKeptCheckpoints(job).status(); },
       [&](ReadTransaction& t) { return t.GetPlan(job).status(); },
+      [&](ReadTransaction& t) { return t.GetCachedPlan("plan:1").status(); },
       [&](ReadTransaction& t) { return t.ForEachMetrics(job, 0, [](const v1::StepMetrics&) {}); },
       [&](ReadTransaction& t) { return t.ListRankReports(job, 9).status(); },
       [&](ReadTransaction& t) { return t.ListStepTraces(job).status(); },

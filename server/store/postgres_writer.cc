@@ -18,7 +18,7 @@ using Expect = PostgresSession::Expect;
 using Values = PostgresValues;
 using namespace postgres;  // the statements
 
-constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
+constexpr absl::Duration kBetweenReminders = absl::Minutes(1);
 constexpr char kNoLock[] = "55P03";
 
 }  // namespace
@@ -33,21 +33,26 @@ void PostgresWriter::Tell(const std::string& what) const {
   if (options_.on_trouble) options_.on_trouble(what);
 }
 
+// Each reason at once and then now and then, also where they take turns.
+void PostgresWriter::TellWhyNot(const std::string& why) {
+  const absl::Time now = absl::Now();
+  if (const auto last = told_.find(why); last != told_.end() && now < last->second + kBetweenReminders) return;
+  told_[why] = now;
+  Tell(absl::StrCat("there is no connection to the database: ", why));
+}
+
 absl::Status PostgresWriter::Superseded(const absl::Status& why) {
   if (!std::exchange(over_, true) && options_.on_superseded) options_.on_superseded(why);
   return why;
 }
 
+absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresWriter::Open(absl::Time until) const {
+  const auto on_damage = [damage = damage_](const absl::Status& met) { damage->Set(met); };
+  return PostgresConnection::Open(target_, options_.times, options_.on_round_trip, on_damage, until);
+}
+
 absl::Status PostgresWriter::Begin() {
-  const absl::Time until = absl::Now() + options_.patience;
-  absl::StatusOr<std::unique_ptr<PostgresConnection>> opened;
-  while (true) {
-    opened = PostgresConnection::Open(target_, options_.times, options_.on_round_trip);
-    if (opened.ok()) break;
-    if (!absl::IsUnavailable(opened.status()) || absl::Now() >= until) return opened.status();
-    absl::SleepFor(kBetweenTries);
-  }
-  connection_ = *std::move(opened);
+  ASSIGN_OR_RETURN(connection_, Open(absl::Now() + options_.patience));
   doubts_ = connection_->doubts();
   RETURN_IF_ERROR(TakeLock(*connection_, options_.other_server));
   RETURN_IF_ERROR(PreparePostgresSchema(*connection_));
@@ -88,7 +93,7 @@ absl::Status PostgresWriter::OtherServer(PostgresConnection& connection) {
 
 // The leader's row is read when no transaction of this server's earlier connection can change it any more.
 absl::Status PostgresWriter::ConnectOnce(int64_t* sequence) {
-  ASSIGN_OR_RETURN(auto connection, PostgresConnection::Open(target_, options_.times, options_.on_round_trip));
+  ASSIGN_OR_RETURN(auto connection, Open(absl::InfinitePast()));
   RETURN_IF_ERROR(TakeLock(*connection, absl::ZeroDuration()));
   const auto leader = connection->RoundTrip({{&kLeaderAlone, Values()}});
   RETURN_IF_ERROR(leader.status);
@@ -111,9 +116,14 @@ absl::Status PostgresWriter::Connect(absl::Time until, int64_t* sequence) {
   }
   while (true) {
     const absl::Status status = ConnectOnce(sequence);
-    if (status.ok()) Tell("there is a connection to the database again");
-    if (status.ok() || over_ || absl::Now() >= until) return status;
-    absl::SleepFor(kBetweenTries);
+    if (status.ok()) {
+      told_.clear();
+      Tell("there is a connection to the database again");
+    }
+    if (status.ok() || over_) return status;
+    TellWhyNot(std::string(status.message()));
+    if (absl::Now() >= until || (options_.ends && options_.ends())) return status;
+    absl::SleepFor(PostgresConnection::kBetweenTries);
   }
 }
 
@@ -121,12 +131,20 @@ void PostgresWriter::Run(const WriteQueue::Group& group, Mode mode) {
   const auto answer = [&](const absl::Status& status) {
     for (WriteQueue::Request* request : group) request->status = status;
   };
+  if (given_up_) {
+    return answer(PostgresFieldError(
+        target_, "this server ends, and does not know whether its last change was kept: no other is made",
+        absl::StatusCode::kUnavailable));
+  }
   const absl::Time until = absl::Now() + options_.patience;
   bool in_doubt = false;
   while (true) {
     int64_t there = sequence_;
     const absl::Status connected = Connect(in_doubt ? absl::InfiniteFuture() : until, &there);
-    if (!connected.ok()) return answer(in_doubt ? Annotate(connected, "it is not known whether this was kept") : connected);
+    if (!connected.ok()) {
+      given_up_ = in_doubt && !over_;
+      return answer(in_doubt ? Annotate(connected, "it is not known whether this was kept") : connected);
+    }
     const bool committed = in_doubt && there == sequence_ + 1;
     if (committed) return void(sequence_ = there);
     if (there != sequence_) {

@@ -6,17 +6,20 @@
 // sequence says whether a commit took place. So nothing is applied twice, and nothing that was answered is lost.
 //
 // A connection that is lost before COMMIT was sent has kept nothing: the functions run again on the next one, for as long as
-// `patience`. After COMMIT was sent they are not answered before the database says what became of it, however long it is away.
+// `patience`. After COMMIT was sent they are not answered before the database says what became of it, however long it is away;
+// unless the process is told to end.
 //
 // For a failover: who leads is the row's term, held by an advisory lock of the writer's connection; a server that takes over
 // waits for the lock and counts the term on, which ends all writes of the one before it.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/store/guarded_store.h"
 #include "server/store/postgres_session.h"
@@ -30,13 +33,15 @@ struct PostgresWriterOptions {
   absl::Duration other_server; // that Begin() waits for another server to end
   std::string holder;          // of the leadership, for people: host and process
   std::function<void()> on_round_trip;                   // may be null
-  std::function<void(const std::string&)> on_trouble;    // a lost connection, and that there is one again; may be null
+  std::function<void(const std::string&)> on_trouble;    // a lost connection, why there is none, that there is one; may be null
   std::function<void(const absl::Status&)> on_superseded;  // postgres_store.h; may be null
+  std::function<bool()> ends;                              // postgres_store.h; may be null
 };
 
 // Thread-safe, but for Begin().
 class PostgresWriter {
  public:
+  // `damage` is set by rows that cannot be read, and by damage that PostgreSQL reports.
   PostgresWriter(PostgresTarget target, PostgresWriterOptions options, std::shared_ptr<DamageLatch> damage);
 
   // Once, before anything else: connects, takes the leadership, prepares the schema. Errors: those of PostgresConnection::Open
@@ -53,11 +58,13 @@ class PostgresWriter {
   Outcome Attempt(const WriteQueue::Group& group, Mode mode);
   void RunAll(const WriteQueue::Group& group, PostgresSession& session);
   Outcome Finish(const WriteQueue::Group& group, PostgresSession& session);
+  absl::StatusOr<std::unique_ptr<PostgresConnection>> Open(absl::Time until) const;
   absl::Status Connect(absl::Time until, int64_t* sequence);
   absl::Status ConnectOnce(int64_t* sequence);
   absl::Status TakeLock(PostgresConnection& connection, absl::Duration wait);
   absl::Status OtherServer(PostgresConnection& connection);
   void Tell(const std::string& what) const;
+  void TellWhyNot(const std::string& why);
   absl::Status Superseded(const absl::Status& why);
 
   const PostgresTarget target_;
@@ -69,7 +76,9 @@ class PostgresWriter {
   int64_t sequence_ = 0;     // of the last commit that is known of
   int64_t last_backend_ = 0; // of the connection that was lost
   bool over_ = false;        // another server leads, or the database is not the one that was written to
+  bool given_up_ = false;    // what became of the last commit was not found out before the process had to end
   absl::Status failure_;     // of the last attempt
+  std::map<std::string, absl::Time> told_;  // why there is no connection, and when people were told so last
   bool assumed_wrongly_ = false;
   std::string doubts_;
   WriteQueue queue_;

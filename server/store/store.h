@@ -144,8 +144,8 @@ class Store {
 
   // Runs `work` in a transaction and makes it durable; blocks until then. An error of `work` undoes all its changes and is
   // returned. Aborted is retried a few times. The function may run more than once, and on another thread: its earlier changes in
-  // the store are undone, but not its other side effects. Of a run that is undone a change may have been answered with OK that was
-  // refused after all. It should be short, because others wait. Neither it nor the function of Read() may call the store:
+  // the store are undone, but not its other side effects. Of a run that is undone a change may have been answered with OK that
+  // was refused after all. It should be short, because others wait. Neither it nor the function of Read() may call the store:
   // FailedPrecondition.
   virtual absl::Status Write(const std::function<absl::Status(Transaction&)>& work) = 0;
   // `work` sees one consistent snapshot, as of some moment after the call.
