@@ -107,13 +107,16 @@ struct Seen {
 void CompareChanges(const std::map<std::string, at::Tensor>& start, train::TrainStep& eager, train::TrainStep& fused,
                     double tolerance, Seen* seen) {
   const auto left = Copies(eager), right = Copies(fused);
+  int64_t compared = 0;
   for (const auto& [name, tensor] : left) {
     if (start.count(name) == 0 || right.count(name) == 0) continue;
+    ++compared;
     const double change = Largest(tensor - start.at(name)), difference = Largest(tensor - right.at(name));
     if (difference == 0) continue;
     seen->change = std::max(seen->change, difference / change);
     EXPECT_LE(difference, tolerance * change) << name;
   }
+  EXPECT_GT(compared, 0);
 }
 
 int64_t FusedCount(const graph::Trace& trace) {
