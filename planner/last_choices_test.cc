@@ -146,9 +146,9 @@ TEST(LastChoices, WhatGainsLessThanPredictionsAreSureOfIsNotRanked) {
   }
   EXPECT_THAT(result.explanation(),
               HasSubstr("graph mode (compile.enable): saves 50.0 ms of 12.00 s a step and takes as much memory, and is left out; "
-                        "asynchronous tensor parallel (parallelism.enable_async_tensor_parallel): costs 1.000 s of 11.95 s a step "
-                        "and takes as much memory, and is left out; planned buckets (compile.fsdp_bucketing): changes no time, "
-                        "takes 8.00 MiB less memory and is left out."));
+                        "asynchronous tensor parallel (parallelism.enable_async_tensor_parallel): costs 1.000 s of 11.95 s a "
+                        "step and takes as much memory, and is left out; planned buckets (compile.fsdp_bucketing): changes no "
+                        "time, takes 8.00 MiB less memory and is left out."));
   EXPECT_EQ(estimator.Count([](const auto& recipe) { return IsAsync(recipe) && IsPlanned(recipe); }), 0) << "from what is slower";
 }
 

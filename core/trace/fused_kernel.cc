@@ -35,7 +35,7 @@ class Parser {
   absl::StatusOr<FusedKernel> Run(absl::string_view text) {
     for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       if (!Line(line))
-        return absl::InvalidArgumentError(absl::StrCat("a fused kernel has the line \"", line, "\", which is none"));
+        return absl::InvalidArgumentError(absl::StrCat("a fused kernel has the line \"", line, "\", which is not valid"));
     }
     if (kernel_.sizes.empty() || kernel_.written.size() + kernel_.results.size() == 0)
       return absl::InvalidArgumentError("a fused kernel has no loop, or writes nothing");

@@ -79,8 +79,8 @@ TEST(LocalPolicy, IsTheBestOfAllSetsOrAtMostTwiceIt) {
   }
 }
 
-// A short operator with almost all that is missing comes first. With the largest one in second place, a hundred times as long as the
-// third, which is enough as well.
+// A short operator with almost all that is missing comes first. With the largest one in second place, a hundred times as long as
+// the third, which is enough as well.
 TEST(LocalPolicy, GreedyLooksBehindTheFirstThatIsLargeEnough) {
   BlockFacts facts;
   facts.operators = {{.name = "aten::mm", .seconds = 1e-6, .bytes = 90},

@@ -245,8 +245,8 @@ absl::StatusOr<bool> Capture(const v1::SimRequest& request, const parallel::Reso
                              Captured* stages, v1::Estimate* estimate) {
   if (!path.empty() && !graph::HasPasses(resolved)) {
     return FieldError(kPassesOption, "", "the recipe has no passes: they come with compile.enable = true and "
-                                         "compile.fsdp_bucketing = \"none\", \"manual\" or \"auto\", with compile.fuse = true, or "
-                                         "with parallelism.enable_async_tensor_parallel = true");
+                                         "compile.fsdp_bucketing = \"none\", \"manual\" or \"auto\", with compile.fuse = true, "
+                                         "or with parallelism.enable_async_tensor_parallel = true");
   }
   graph::PassOptions options;
   options.dump_directory = request.dump_passes_directory();

@@ -7,8 +7,8 @@ fused one, its fastest on CPUs). Each round makes a step of the one and a step o
 the medians over the rounds, also of the ratios within a round: PyTorch's seconds divided by LegoAI's, above 1 where LegoAI is the
 faster. `processor_ratio` is that of the processor's seconds, which other programs disturb less. The losses of the first steps
 tell whether both train the same. With two ranks: FSDP over Gloo, PyTorch's fully_shard around each block and the whole. Of the
-way "compiled", LegoAI trains the program of its step (compile.enable) and PyTorch what torch.compile (inductor) makes of model and
-loss; compilation is not in the seconds. Wants `tools/fetch_deps transformers`, which brings PyTorch's Python part, and for
+way "compiled", LegoAI trains the program of its step (compile.enable) and PyTorch what torch.compile (inductor) makes of model
+and loss; compilation is not in the seconds. Wants `tools/fetch_deps transformers`, which brings PyTorch's Python part, and for
 torch.compile a C++ compiler and Python's headers.
 """
 import argparse
@@ -180,8 +180,8 @@ def compare(model, world, dtype, way, rounds):
             Side(lambda rank, port: [BENCH, folder, rank, 1, port, threads], 1, environment).end()
         write_job(folder, model, world, dtype, way)
         ours = Side(lambda rank, port: [BENCH, folder, rank, world, port, threads], world, environment)
-        theirs = Side(lambda rank, port: [sys.executable, __file__, "--rank", folder, rank, world, port, threads, dtype, way], world,
-                      {**python_environment(), "OMP_NUM_THREADS": str(threads)})
+        theirs = Side(lambda rank, port: [sys.executable, __file__, "--rank", folder, rank, world, port, threads, dtype, way],
+                      world, {**python_environment(), "OMP_NUM_THREADS": str(threads)})
         first = [side.train(WARM_UP)[2] for side in (ours, theirs)]
         turns = []
         for at in range(rounds):
@@ -194,7 +194,8 @@ def compare(model, world, dtype, way, rounds):
     if parameters[0] != parameters[1]:
         raise SystemExit(f"{model}: {parameters[0]} parameters of ours, {parameters[1]} of PyTorch's")
     ratios = sorted(their[0] / our[0] for our, their in turns)
-    return {"model": model, "parameters_millions": parameters[0] / 1e6, "ranks": world, "threads": threads, "dtype": dtype, "way": way,
+    return {"model": model, "parameters_millions": parameters[0] / 1e6, "ranks": world, "threads": threads, "dtype": dtype,
+            "way": way,
             "lego_seconds": statistics.median(our[0] for our, _ in turns),
             "pytorch_seconds": statistics.median(their[0] for _, their in turns),
             "ratio": statistics.median(ratios), "ratio_quarter": ratios[len(ratios) // 4],

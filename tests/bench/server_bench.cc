@@ -366,7 +366,8 @@ class Load {
     rows_.Note(absl::StrFormat("%d agents, %d heartbeats (%d not answered by the end), %d facts, %d jobs in the store",
                                agents_.size(), sent, unanswered, facts, absl::GetFlag(FLAGS_jobs)));
     rows_.Add(
-        absl::StrFormat("\"store\": \"%s\", \"agents\": %d, \"jobs\": %d, \"heartbeat_p50_seconds\": %.6f, \"heartbeat_p99_seconds\": %.6f, "
+        absl::StrFormat("\"store\": \"%s\", \"agents\": %d, \"jobs\": %d, \"heartbeat_p50_seconds\": %.6f, "
+                        "\"heartbeat_p99_seconds\": %.6f, "
                         "\"durable_submissions_per_second\": %.1f, \"list_p99_seconds\": %.6f, \"server_resident_bytes\": %d",
                         absl::GetFlag(FLAGS_store), agents_.size(), absl::GetFlag(FLAGS_jobs), p50, p99, submissions, list,
                         ResidentBytes()),

@@ -49,11 +49,12 @@ Kernels& Known() {
   return *kernels;
 }
 
-absl::StatusOr<Prepared> Prepare(const std::string& text, KernelCounts* counts, std::vector<std::string>* notes) {
+absl::StatusOr<Prepared> Prepare(const std::string& text, KernelCounts* counts, std::vector<std::string>* notes,
+                                 const GoesOn& goes_on) {
   Prepared prepared;
   ASSIGN_OR_RETURN(prepared.kernel, ParseFusedKernel(text));
   ASSIGN_OR_RETURN(const std::string source, SourceOf(prepared.kernel));
-  ASSIGN_OR_RETURN(prepared.run, LoadKernel(source, counts, notes));
+  ASSIGN_OR_RETURN(prepared.run, LoadKernel(source, counts, notes, goes_on));
   prepared.range = RangeEnd(prepared.kernel);
   prepared.grain = std::max<int64_t>(1, kGrain * prepared.range / prepared.kernel.Elements());
   return prepared;
@@ -85,11 +86,11 @@ std::vector<at::Tensor> Fused(at::TensorList inputs, at::TensorList written, c10
 
 }  // namespace
 
-absl::Status PrepareKernels(const Trace& trace, KernelCounts* counts, std::vector<std::string>* notes) {
+absl::Status PrepareKernels(const Trace& trace, KernelCounts* counts, std::vector<std::string>* notes, const GoesOn& goes_on) {
   for (const Instruction& instruction : trace.instructions) {
     const std::string* const text = FusedKernelText(trace, instruction);
     if (text == nullptr || Known().Find(*text) != nullptr) continue;
-    ASSIGN_OR_RETURN(Prepared prepared, Prepare(*text, counts, notes));
+    ASSIGN_OR_RETURN(Prepared prepared, Prepare(*text, counts, notes, goes_on));
     Known().Add(*text, std::move(prepared));
   }
   return absl::OkStatus();

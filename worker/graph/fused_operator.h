@@ -16,7 +16,8 @@
 namespace legoai::graph {
 
 // Loads the kernels of a Trace's fused operators, compiling those that the cache does not have. They stay with the process.
-// `notes`: as of LoadKernel. Errors: those of LoadKernel and ParseFusedKernel. Thread-safe.
-absl::Status PrepareKernels(const Trace& trace, KernelCounts* counts, std::vector<std::string>* notes);
+// `notes`, `goes_on`: as of LoadKernel. Errors: those of LoadKernel and ParseFusedKernel. Thread-safe.
+absl::Status PrepareKernels(const Trace& trace, KernelCounts* counts, std::vector<std::string>* notes,
+                            const GoesOn& goes_on = nullptr);
 
 }  // namespace legoai::graph

@@ -96,9 +96,10 @@ absl::StatusOr<std::string> Folder() {
     if (cache.empty()) cache = Variable("HOME") + "/.cache";
     folder = cache + "/legoai/kernels";
   }
-  std::error_code error;
-  const bool is_new = fs::create_directories(folder, error);
-  if (is_new) fs::permissions(folder, fs::perms::owner_all, error);
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  std::error_code error;  // what fails is said below
+  fs::create_directories(fs::path(folder).parent_path(), error);
+  mkdir(folder.c_str(), 0700);  // at once, since others may look at it meanwhile; or it is there
   struct stat facts = {};
   if (stat(folder.c_str(), &facts) != 0 || access(folder.c_str(), W_OK) != 0)
     return FieldError("LEGOAI_KERNEL_CACHE", folder, "cannot be made or written: name another folder for compiled kernels");
@@ -108,8 +109,29 @@ absl::StatusOr<std::string> Folder() {
   return folder;
 }
 
+// A new file, whose name nobody else has, whatever host or container it comes from: `path` and a suffix.
+absl::StatusOr<std::string> NewFile(const std::string& path) {
+  std::string name = path + ".XXXXXX";
+  const int file = mkostemp(name.data(), O_CLOEXEC);
+  if (file < 0) return FileError(name, "cannot be made", errno);
+  close(file);
+  return name;
+}
+
+// Files that a process which was killed left behind.
+void RemoveOldParts(const std::string& folder) {
+  std::error_code error;
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
+  for (fs::directory_iterator file(folder, error), end; !error && file != end; file.increment(error)) {
+    const std::string name = file->path().filename();
+    std::error_code gone;  // another process may remove it as well
+    if (!absl::StartsWith(name, "version.") && !absl::StrContains(name, ".so.")) continue;
+    if (file->last_write_time(gone) < old && !gone) fs::remove(file->path(), gone);
+  }
+}
+
 absl::StatusOr<KernelCompiler> AskCompiler(const std::string& path, const std::string& folder) {
-  const std::string log = absl::StrCat(folder, "/version.", getpid());
+  ASSIGN_OR_RETURN(const std::string log, NewFile(folder + "/version"));
   const absl::Status ran = RunProgram({path, "--version"}, log);
   const std::string text = Tail(log);
   unlink(log.c_str());
@@ -136,30 +158,45 @@ std::string Fault(const std::string& bytes, const std::string& built_by) {
 // One process at a time compiles; ends with the object.
 class CompileLock {
  public:
-  explicit CompileLock(const std::string& folder)
-      : file_(open(absl::StrCat(folder, "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    while (file_ >= 0 && flock(file_, LOCK_EX) != 0 && errno == EINTR) {
-    }
-  }
+  CompileLock() = default;
   ~CompileLock() {
     if (file_ >= 0) close(file_);
   }
   CompileLock(const CompileLock&) = delete;
   CompileLock& operator=(const CompileLock&) = delete;
 
+  absl::Status Take(const std::string& folder, const GoesOn& goes_on) {
+    const std::string path = folder + "/lock";
+    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file_ < 0) return FileError(path, "cannot be opened", errno);
+    while (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK && errno != EINTR) return FileError(path, "cannot be locked", errno);
+      if (goes_on) goes_on();
+      usleep(20'000);
+    }
+    return absl::OkStatus();
+  }
+
  private:
-  const int file_;
+  int file_ = -1;
 };
+
+absl::Status WriteSource(const std::string& path, const std::string& source) {
+  std::ofstream file(path);
+  file << source;
+  file.close();
+  return file ? absl::OkStatus() : FileError(path, "cannot be written", errno);
+}
 
 absl::Status Compile(const KernelCompiler& compiler, const std::string& source, const std::string& built_by,
                      const std::string& path) {
-  const std::string part = absl::StrCat(path, ".", getpid());
+  ASSIGN_OR_RETURN(const std::string part, NewFile(path));
   const std::string code = part + ".cc", object = part + ".so", log = part + ".log";
-  std::ofstream(code) << source;
   std::vector<std::string> arguments = {compiler.path};
   arguments.insert(arguments.end(), Flags().begin(), Flags().end());
   arguments.insert(arguments.end(), {"-o", object, code});
-  absl::Status status = RunProgram(arguments, log);
+  absl::Status status = WriteSource(code, source);
+  if (status.ok()) status = RunProgram(arguments, log);
   if (status.ok()) {
     auto bytes = checkpoint::ReadFile(object);
     status = bytes.status();
@@ -170,7 +207,7 @@ absl::Status Compile(const KernelCompiler& compiler, const std::string& source, 
       if (!file || std::rename(object.c_str(), path.c_str()) != 0) status = FileError(path, "cannot be written", errno);
     }
   }
-  for (const std::string& file : {code, object, log}) unlink(file.c_str());
+  for (const std::string& file : {part, code, object, log}) unlink(file.c_str());
   return status;
 }
 
@@ -241,7 +278,13 @@ absl::StatusOr<std::string> KernelPath(const std::string& source) {
   return place.PathOf(source);
 }
 
-absl::StatusOr<KernelFunction> LoadKernel(const std::string& source, KernelCounts* counts, std::vector<std::string>* notes) {
+absl::StatusOr<std::string> KernelsAreBuiltBy() {
+  ASSIGN_OR_RETURN(const KernelCompiler compiler, FindKernelCompiler());
+  return BuiltBy(compiler);
+}
+
+absl::StatusOr<KernelFunction> LoadKernel(const std::string& source, KernelCounts* counts, std::vector<std::string>* notes,
+                                          const GoesOn& goes_on) {
   ASSIGN_OR_RETURN(const Place place, FindPlace());
   const std::string path = place.PathOf(source);
   std::vector<std::string> first;
@@ -250,13 +293,16 @@ absl::StatusOr<KernelFunction> LoadKernel(const std::string& source, KernelCount
     ++counts->loaded;
     return Open(path);
   }
-  const CompileLock lock(place.folder);
+  CompileLock lock;
+  RETURN_IF_ERROR(lock.Take(place.folder, goes_on));
+  if (goes_on) goes_on();
   ASSIGN_OR_RETURN(is_there, IsThere(place, path, notes));
   if (is_there) {
     ++counts->loaded;
     return Open(path);
   }
   const auto start = std::chrono::steady_clock::now();
+  RemoveOldParts(place.folder);
   RETURN_IF_ERROR(Compile(place.compiler, source, place.built_by, path));
   counts->seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++counts->compiled;

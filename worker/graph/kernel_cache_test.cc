@@ -1,12 +1,15 @@
 #include "worker/graph/kernel_cache.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -149,6 +152,70 @@ TEST_F(KernelCacheTest, IsCompiledByOneOfManyProcesses) {
     compiled += WEXITSTATUS(status);
   }
   EXPECT_EQ(compiled, 1);
+}
+
+// Before the folder is there, where new ones may be written by the group.
+TEST_F(KernelCacheTest, IsMadeByManyProcessesAtOnce) {
+  ASSERT_TRUE(FindKernelCompiler().ok());
+  constexpr int kRounds = 20, kProcesses = 6;
+  int go[2];
+  for (int round = 0; round < kRounds; ++round) {
+    fs::remove_all(folder_);
+    setenv("LEGOAI_KERNEL_CACHE", (folder_ + "/a/kernels/").c_str(), 1);
+    ASSERT_EQ(pipe(go), 0);
+    std::vector<pid_t> children;
+    for (int i = 0; i < kProcesses; ++i) {
+      const pid_t pid = fork();
+      if (pid == 0) {
+        umask(0002);
+        char byte = 0;
+        close(go[1]);
+        const bool woken = read(go[0], &byte, 1) == 0;  // the end, when the other side is closed
+        _exit(woken && KernelPath(Times(2)).ok() ? 0 : 1);
+      }
+      children.push_back(pid);
+    }
+    close(go[0]), close(go[1]);
+    for (const pid_t pid : children) {
+      int status = 0;
+      ASSERT_EQ(waitpid(pid, &status, 0), pid);
+      EXPECT_EQ(status, 0) << "round " << round;
+    }
+    struct stat facts = {};
+    ASSERT_EQ(stat((folder_ + "/a/kernels").c_str(), &facts), 0);
+    EXPECT_EQ(facts.st_mode & 0777, 0700u);
+  }
+}
+
+TEST_F(KernelCacheTest, SaysThatItGoesOnWhileAnotherProcessCompiles) {
+  ASSERT_TRUE(KernelPath(Times(2)).ok());
+  const int file = open((folder_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(flock(file, LOCK_EX), 0);
+  int called = 0;
+  const auto kernel = LoadKernel(Times(2), &counts_, &notes_, [&] {
+    if (++called == 3) close(file);
+  });
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  EXPECT_EQ(RunKernel(*kernel, 3), 6);
+  EXPECT_GE(called, 3);
+}
+
+TEST_F(KernelCacheTest, SaysThatItsLockCannotBeOpened) {
+  ASSERT_TRUE(KernelPath(Times(2)).ok());
+  fs::create_directory(folder_ + "/lock");
+  EXPECT_THAT(LoadKernel(Times(2), &counts_, &notes_).status().message(), HasSubstr("/lock"));
+}
+
+TEST_F(KernelCacheTest, RemovesWhatAKilledProcessLeft) {
+  EXPECT_EQ(Load(2), 6);
+  const std::string kernel = KernelPath(Times(2)).value();
+  for (const std::string& name : {kernel, kernel + ".abcdef.cc", kernel + ".ghijkl.log", folder_ + "/version.abcdef"}) {
+    std::ofstream(name, std::ios::app).flush();
+    const bool is_old = name != kernel + ".ghijkl.log";
+    fs::last_write_time(name, fs::file_time_type::clock::now() - std::chrono::hours(is_old ? 25 : 1));
+  }
+  EXPECT_EQ(Load(5), 15);
+  EXPECT_THAT(Files(), ElementsAre("", ".log", ".so", ".so"));
 }
 
 TEST_F(KernelCacheTest, SaysWhatTheCompilerSaid) {

@@ -96,6 +96,12 @@ absl::StatusOr<std::string> AgreeOnFault(const std::string& mine, c10::Device de
   });
 }
 
+absl::StatusOr<std::string> CompareTexts(const std::string& mine, c10::Device device) {
+  ASSIGN_OR_RETURN(const std::string first, Caught([&] { return Tell(mine, 0, World(), device); }));
+  const bool is_same = first == absl::StrCat("rank 0: ", mine.substr(0, kTextBytes - 1));
+  return AgreeOnFault(is_same ? "" : absl::StrCat(mine, "; ", first), device);
+}
+
 absl::StatusOr<std::string> CompareCollectives(const graph::Trace& mine, c10::Device device) {
   ASSIGN_OR_RETURN(const std::string found, Caught([&]() -> absl::StatusOr<std::string> {
                      ASSIGN_OR_RETURN(const at::Tensor digests, DigestsOfAll(graph::CollectiveDigests(mine), World(), device));

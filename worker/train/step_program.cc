@@ -13,30 +13,33 @@
 
 namespace legoai::train {
 
-absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel::ResolvedRecipe& resolved, Part part) {
+absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel::ResolvedRecipe& resolved, Part part,
+                                                                 const graph::GoesOn& goes_on) {
   graph::Trace trace;
   const int64_t rank = comm::CurrentRuntime().rank();
   RETURN_IF_ERROR(comm::CatchStatus([&] {
     ASSIGN_OR_RETURN(auto result, part == Part::kStep ? CaptureStep(resolved, rank) : CaptureEvaluation(resolved, rank));
     trace = std::move(result.trace);
     if (part == Part::kEvaluation) return absl::OkStatus();  // it has no backward, which passes look for
-    ASSIGN_OR_RETURN(trace, graph::RunPasses(std::move(trace), resolved, {}));
+    graph::PassOptions options;
+    options.check = options.check || resolved.recipe().compile().fuse();  // it writes new programs; a wrong one must not train
+    ASSIGN_OR_RETURN(trace, graph::RunPasses(std::move(trace), resolved, options));
     return absl::OkStatus();
   }));
   // A host value, or memory that nobody named, would be that of the capture for ever.
   if (!trace.warnings.empty()) return absl::UnimplementedError(trace.warnings.front());
   auto program = std::unique_ptr<StepProgram>(new StepProgram(std::move(trace)));
-  RETURN_IF_ERROR(program->PrepareKernels());
+  RETURN_IF_ERROR(program->PrepareKernels(goes_on));
   return program;
 }
 
-absl::Status StepProgram::PrepareKernels() {
+absl::Status StepProgram::PrepareKernels(const graph::GoesOn& goes_on) {
   graph::KernelCounts counts;
-  const absl::Status prepared = graph::PrepareKernels(trace_, &counts, &notes_);
+  const absl::Status prepared = graph::PrepareKernels(trace_, &counts, &notes_, goes_on);
   if (!prepared.ok()) return Annotate(prepared, "compile.fuse");
   if (counts.compiled == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const graph::KernelCompiler compiler, graph::FindKernelCompiler());
-  notes_.push_back(absl::StrFormat("%d fused kernels were compiled in %.1f s by %s (%s); %d were there", counts.compiled,
+  notes_.push_back(absl::StrFormat("%d fused kernels were compiled in %.1f s by %s (%s); %d came from the cache", counts.compiled,
                                    counts.seconds, compiler.path, compiler.version, counts.loaded));
   return absl::OkStatus();
 }
@@ -58,16 +61,33 @@ absl::StatusOr<TrainStep::Result> StepProgram::Run(bool traced) {
   return result;
 }
 
-absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& resolved, c10::Device device) {
+absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& resolved, c10::Device device,
+                                             const graph::GoesOn& goes_on) {
   StepPrograms programs;
   if (!resolved.recipe().compile().enable()) return programs;
   if (!device.is_cpu()) return absl::UnimplementedError("programs run on CPUs only");
-  ASSIGN_OR_RETURN(programs.step, StepProgram::Capture(resolved, StepProgram::Part::kStep));
+  ASSIGN_OR_RETURN(programs.step, StepProgram::Capture(resolved, StepProgram::Part::kStep, goes_on));
   if (resolved.recipe().validation().enable()) {
-    ASSIGN_OR_RETURN(programs.evaluation, StepProgram::Capture(resolved, StepProgram::Part::kEvaluation));
+    ASSIGN_OR_RETURN(programs.evaluation, StepProgram::Capture(resolved, StepProgram::Part::kEvaluation, goes_on));
   }
   return programs;
 }
+
+namespace {
+
+// All ranks call it at once. Kernels of another compiler or processor round otherwise.
+absl::Status CheckKernelsAreOfOneKind(c10::Device device) {
+  const auto built_by = graph::KernelsAreBuiltBy();
+  const std::string mine = built_by.ok() ? *built_by : std::string(built_by.status().message());
+  ASSIGN_OR_RETURN(const std::string difference, CompareTexts(mine, device));
+  if (difference.empty()) return absl::OkStatus();
+  return FieldError("compile.fuse", "true",
+                    absl::StrCat("the ranks' kernels are built by different compilers, or for different processors (", difference,
+                                 "): give all hosts the same, or leave it at false"),
+                    absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
 
 absl::StatusOr<StepPrograms> AdoptPrograms(absl::StatusOr<StepPrograms> captured, const v1::CompileSection& section,
                                            TrainStep& step, c10::Device device, std::string* warning) {
@@ -83,6 +103,7 @@ absl::StatusOr<StepPrograms> AdoptPrograms(absl::StatusOr<StepPrograms> captured
                                    "): leave it at false, or let compile.fall_back_to_eager train it so"),
                       absl::StatusCode::kUnimplemented);
   }
+  if (section.fuse()) RETURN_IF_ERROR(CheckKernelsAreOfOneKind(device));
   for (StepProgram* const program : {captured->step.get(), captured->evaluation.get()}) {
     if (program == nullptr) continue;
     ASSIGN_OR_RETURN(const std::string difference, CompareCollectives(program->trace(), device));

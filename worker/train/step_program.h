@@ -19,6 +19,7 @@
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/graph/executor.h"
+#include "worker/graph/kernel_cache.h"
 #include "worker/train/train_step.h"
 
 namespace legoai::train {
@@ -28,9 +29,11 @@ class StepProgram {
   enum class Part { kStep, kEvaluation };
 
   // Captures the part for the rank of the current runtime, on which nothing may be in flight; communicates with nobody.
-  // Compiles fused kernels that no rank of this machine has compiled before. Errors: those of CaptureStep and of
-  // graph::PrepareKernels; Unimplemented with what would be frozen into the program.
-  static absl::StatusOr<std::unique_ptr<StepProgram>> Capture(const parallel::ResolvedRecipe& resolved, Part part);
+  // Compiles fused kernels that no rank of this machine has compiled before; `goes_on` is called meanwhile, and may be empty.
+  // Errors: those of CaptureStep and of graph::PrepareKernels; Internal where the program that was fused is not the one that was
+  // captured (graph::PassFindings); Unimplemented with what would be frozen into the program.
+  static absl::StatusOr<std::unique_ptr<StepProgram>> Capture(const parallel::ResolvedRecipe& resolved, Part part,
+                                                              const graph::GoesOn& goes_on = nullptr);
 
   const graph::Trace& trace() const { return trace_; }
   // What a log should say of its kernels: which compiler compiled how many, what was built again and why.
@@ -47,7 +50,7 @@ class StepProgram {
  private:
   explicit StepProgram(graph::Trace trace) : trace_(std::move(trace)) {}
 
-  absl::Status PrepareKernels();
+  absl::Status PrepareKernels(const graph::GoesOn& goes_on);
 
   const graph::Trace trace_;
   std::vector<std::string> notes_;
@@ -59,13 +62,15 @@ struct StepPrograms {
   std::unique_ptr<StepProgram> step, evaluation;
 };
 
-// Those that the recipe wants: for evaluations where it has any. Communicates with nobody. Errors: those of Capture;
-// Unimplemented on a device that runs no programs.
-absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& resolved, c10::Device device);
+// Those that the recipe wants: for evaluations where it has any. Communicates with nobody. `goes_on`: as of Capture. Errors:
+// those of Capture; Unimplemented on a device that runs no programs.
+absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& resolved, c10::Device device,
+                                             const graph::GoesOn& goes_on = nullptr);
 
 // All ranks call it at once: they have programs that call the same collectives, bound to `step`, or none has. Where a rank could
 // not capture its own, and the recipe lets it fall back, there are none and `warning` says why. Errors, the same on each rank:
-// FieldError of compile.enable; those of communication.
+// FieldError of compile.enable, and of compile.fuse where kernels were built by other compilers, flags or processors on other
+// ranks; those of communication.
 absl::StatusOr<StepPrograms> AdoptPrograms(absl::StatusOr<StepPrograms> captured, const v1::CompileSection& section,
                                            TrainStep& step, c10::Device device, std::string* warning);
 

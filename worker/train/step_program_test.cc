@@ -42,6 +42,15 @@ TEST(AgreeOnFault, IsTheSameOnAllRanks) {
   });
 }
 
+TEST(CompareTexts, NamesOneThatDiffersAndTheFirst) {
+  comm::testing::RunRanks({.dp_shard = 3}, [](int64_t rank, comm::Runtime&) {
+    EXPECT_EQ(CompareTexts("gcc 12", at::kCPU).value(), "");
+    EXPECT_EQ(CompareTexts(std::string(5000, 'x'), at::kCPU).value(), "");
+    EXPECT_EQ(CompareTexts(rank == 1 ? "gcc 13" : "gcc 12", at::kCPU).value(), "rank 1: gcc 13; rank 0: gcc 12");
+    EXPECT_EQ(CompareTexts(rank == 0 ? "gcc 13" : "gcc 12", at::kCPU).value(), "rank 2: gcc 12; rank 0: gcc 13");
+  });
+}
+
 // A capture beside another recording fails: here on one of two ranks.
 absl::StatusOr<StepPrograms> CaptureOnRank0(int64_t rank, const parallel::ResolvedRecipe& resolved) {
   std::optional<graph::Recorder> in_the_way;

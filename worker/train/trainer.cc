@@ -130,8 +130,9 @@ absl::Status Trainer::MakeStep(const parallel::ResolvedRecipe& resolved) {
 }
 
 absl::Status Trainer::Compile(const parallel::ResolvedRecipe& resolved) {
-  if (recipe_.compile().enable()) RETURN_IF_ERROR(link_.SendProgress("capturing", step_, steps_));
-  absl::StatusOr<StepPrograms> captured = CapturePrograms(resolved, machine_->device());
+  // Compilers take their time, and the limit of a silent rank is that of a start, in a run that goes on as well.
+  if (recipe_.compile().enable()) RETURN_IF_ERROR(link_.SendProgress("capturing", 0, steps_, /*total=*/1));
+  absl::StatusOr<StepPrograms> captured = CapturePrograms(resolved, machine_->device(), [this] { link_.Advance(0); });
   // Ranks build, load and capture for as long as they take; the first collective must not have to wait for the slowest.
   RETURN_IF_ERROR(link_.Meet());
   std::string warning;

@@ -187,19 +187,39 @@ class Chunking {
       return std::nullopt;
     const Operands operands = OperandsOf(trace(), b);
     const bool there = std::all_of(operands.reads.begin(), operands.reads.end(),
-                                   [&](uint32_t value) { return IsUnchanged(StorageOf(value), first, i); });
+                                   [&](uint32_t value) { return IsThere(StorageOf(value), first, i); });
     return there ? product : std::nullopt;
   }
 
-  // Whether nothing writes a storage, or makes it, between two instructions.
-  bool IsUnchanged(uint32_t storage, uint32_t begin, uint32_t end) {
-    return std::all_of(users_[storage].begin(), users_[storage].end(), [&](uint32_t user) {
-      if (user <= begin || user >= end || IsView(user) || graph::IsView(trace().OperatorName(rewriter_.At(user)))) return true;
-      const Operands operands = OperandsOf(trace(), rewriter_.At(user));
-      const auto is_of = [&](uint32_t value) { return StorageOf(value) == storage; };
-      return std::none_of(operands.writes.begin(), operands.writes.end(), is_of) &&
-             std::none_of(operands.results.begin(), operands.results.end(), is_of);
-    });
+  // Whether an instruction writes a storage, or makes it.
+  bool Writes(uint32_t i, uint32_t storage) {
+    if (IsView(i) || graph::IsView(trace().OperatorName(rewriter_.At(i)))) return false;
+    const Operands operands = OperandsOf(trace(), rewriter_.At(i));
+    const auto is_of = [&](uint32_t value) { return StorageOf(value) == storage; };
+    return std::any_of(operands.writes.begin(), operands.writes.end(), is_of) ||
+           std::any_of(operands.results.begin(), operands.results.end(), is_of);
+  }
+
+  // Whether the compute stream waits for another one between two instructions.
+  bool WaitsBetween(uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin + 1; i < end; ++i) {
+      const auto event = EventOf(trace(), rewriter_.At(i));
+      if (event && !event->is_record && event->stream == comm::kCompute) return true;
+    }
+    return false;
+  }
+
+  // Whether what a storage holds at `end` is there before `begin` already: nobody writes it between them, nor is another stream
+  // that wrote it waited for only there.
+  bool IsThere(uint32_t storage, uint32_t begin, uint32_t end) {
+    uint32_t last = kNone;
+    for (const uint32_t user : users_[storage]) {
+      if (user >= end) break;
+      if (!Writes(user, storage)) continue;
+      if (user >= begin) return false;
+      last = user;
+    }
+    return last == kNone || rewriter_.At(last).stream == comm::kCompute || !WaitsBetween(begin, end);
   }
 
   std::optional<Edge> FindScatter(uint32_t i) {

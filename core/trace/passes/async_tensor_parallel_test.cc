@@ -193,6 +193,34 @@ TEST(AsyncTensorParallel, LeavesProductsWhoseOperandsComeLater) {
   EXPECT_EQ(Count(after, "aten::mm.out"), 2 * 2);
 }
 
+// A product whose weight another stream brings, and whose wait comes only after the first product.
+TEST(AsyncTensorParallel, LeavesProductsWhoseOperandsAreWaitedForLater) {
+  for (const bool waits_first : {true, false}) {
+    TraceBuilder b;
+    b.AddGroup(mesh::Dim::kPp, {0, 1, 1});
+    const int64_t group = b.AddGroup(mesh::Dim::kTp, {0, 1, 2});
+    const auto local = b.Input("local", {1, 3, 4}), weight = b.Input("weight", {4, 5}), other = b.Input("other", {4, 5});
+    b.Op("test::fill", {other}, {}, 1).stream = comm::kAllGather;
+    b.RecordEvent(comm::kAllGather, 1);
+    const auto all = b.New(v1::FLOAT32, {1, 6, 4});
+    b.Op("aten::empty.memory_format", {std::vector<int64_t>{1, 6, 4}}, {all});
+    b.Op("lego::all_gather_into", {all, local, group}, {}, 1);
+    const auto flat = b.View(b.StorageOf(all), v1::FLOAT32, {6, 4}, {4, 1});
+    const auto first = b.New(v1::FLOAT32, {6, 5}), second = b.New(v1::FLOAT32, {6, 5}), third = b.New(v1::FLOAT32, {6, 5});
+    b.Op("aten::view", {all}, {flat});
+    if (waits_first) b.WaitEvent(comm::kCompute, 1);
+    b.Op("aten::mm", {flat, weight}, {first});
+    if (!waits_first) b.WaitEvent(comm::kCompute, 1);
+    b.Op("aten::mm", {flat, other}, {second});
+    b.Op("aten::mm", {flat, weight}, {third});
+    ASSERT_THAT(TraceFindings(b.trace()), IsEmpty());
+    const Trace after = *AsyncTensorParallel(b.trace());
+    EXPECT_THAT(TraceFindings(after), IsEmpty());
+    EXPECT_EQ(Count(after, "aten::mm"), waits_first ? 0 : 1);
+    EXPECT_EQ(Count(after, "aten::mm.out"), waits_first ? 3 * 2 : 2 * 2);
+  }
+}
+
 // What another operator reads first stays as it is, and so do groups of one rank.
 TEST(AsyncTensorParallel, LeavesWhatNoProductReads) {
   TraceBuilder b;

@@ -155,21 +155,13 @@ class KernelMaker {
         continue;
       }
       const Geometry& geometry = GeometryOf(value);
-      FusedOutput output{reg, {geometry.dtype, StridesOfResult(geometry)}, {}, {}};
+      FusedOutput output{reg, {geometry.dtype, ResultStrides(geometry, kernel.sizes)}, {}, {}};
       const bool is_born = trace_.storages[storage].kind == StorageKind::kInner && IsMember(uses_.born[storage]);
       output.own_sizes = geometry.sizes, output.own_strides = geometry.strides;
       (is_born ? kernel.results : kernel.written).push_back(std::move(output));
       (is_born ? results : written).push_back(value);
       bytes_after += BytesOf(value);
     }
-  }
-  // One number of each row has no last dimension, or one of size 1.
-  std::vector<int64_t> StridesOfResult(const Geometry& geometry) const {
-    std::vector<int64_t> strides = geometry.strides;
-    if (geometry.sizes == kernel.sizes) return strides;
-    strides.resize(kernel.sizes.size());
-    strides.back() = 0;
-    return strides;
   }
 
   template <class F>
@@ -229,7 +221,8 @@ class Fusing {
  private:
   const Trace& trace() { return rewriter_.trace(); }
 
-  // With as many of its members as memory lets it have.
+  // With as many of its members as memory lets it have. Without one that waits, or without the last one, the others still run
+  // behind all that they read; one that comes forward makes what those behind it read at the same place.
   bool Pays(FusionGroup* group) {
     const Recomputed nothing;
     while (group->members.size() > 1) {
@@ -237,7 +230,11 @@ class Fusing {
       made.Make();
       if (made.bytes_after >= made.bytes_before) return false;
       if (TakesNoMore(*group, made)) return true;
-      group->members.erase(group->members.begin());  // it waited, and held memory meanwhile
+      if (group->members.front() < group->place) {
+        group->members.erase(group->members.begin());  // it waited, and held memory meanwhile
+      } else {
+        group->members.pop_back();
+      }
     }
     return false;
   }
@@ -251,7 +248,7 @@ class Fusing {
         const FusionCandidate candidate = *FusionCandidateOf(trace(), rewriter_.At(i));
         const uint32_t storage = trace().values[candidate.results[0]].storage;
         if (candidate.op->in_place || candidate.op->along_rows) continue;
-        if (uses_.stays[storage] != 0 || uses_.freed[storage] == kNever) continue;
+        if (uses_.stays[storage] != 0 || uses_.freed[storage] == kNever || IsWrittenBetween(storage, i, kNever)) continue;
         const std::vector<uint32_t>& users = uses_.operators[storage];
         bool is_read_later = false;
         const bool may_be = std::all_of(users.begin(), users.end(), [&](uint32_t user) {

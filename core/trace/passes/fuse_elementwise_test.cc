@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/trace/annotation.h"
 #include "core/trace/fused_kernel.h"
 #include "core/trace/live_bytes.h"
@@ -150,6 +154,112 @@ TEST(FuseElementwise, KeepsWhatWouldComeOutOtherwise) {
   EXPECT_THAT(*FusedKernelText(fused, fused.instructions.front()), HasSubstr("make r2"));
 }
 
+// The sum in place comes between SiLU and the group that reads both.
+TEST(FuseElementwise, DoesNotComputeAgainWhatWasWrittenSince) {
+  Step b;
+  const Tensor gate = b.Input("gate", kShape), up = b.Input("up", kShape);
+  const Tensor open = b.Silu(gate);
+  b.Op("aten::add_.Tensor", {open, up, int64_t{1}}, {open}, 1);
+  const Tensor out = b.Mul(open, up), grad = b.Make("test::product", {out});
+  b.phase = Phase::kBackward;
+  const Tensor of_up = b.Mul(grad, open);
+  const Tensor of_gate = b.Make("aten::silu_backward", {of_up, gate}), sum = b.Add(of_gate, up);
+  b.Done(open), b.Done(of_up), b.Done(of_gate);
+  const Trace fused = Fused(b.Ending({{"out", out}, {"grad", grad}, {"sum", sum}}));
+  EXPECT_THAT(Operators(fused),
+              ElementsAre("fused aten::silu aten::add_.Tensor aten::mul.Tensor", "test::product",
+                          "fused aten::mul.Tensor aten::silu_backward aten::add.Tensor"));
+}
+
+// Of a group that takes too much memory those that came forward are not left out before those that read them: the product m,
+// whose reader n would stay at the group's place.
+TEST(FuseElementwise, LeavesNoReaderBeforeWhatItReads) {
+  Step b;
+  const Tensor p = b.Input("p", kShape), q = b.Input("q", kShape), r = b.Input("r", kShape);
+  const Tensor a = b.Mul(p, q), product = b.Make("test::product", {a});
+  const Tensor big = b.Make("test::make", {}, {2, 2, 3, 8});
+  b.Done(big);
+  const Tensor m = b.Mul(a, r), n = b.Mul(m, q), o = b.Make("aten::neg", {n});
+  b.Done(n);
+  Fused(b.Ending({{"a", a}, {"product", product}, {"m", m}, {"o", o}}));
+}
+
+// A random program of tensors of one shape, beside operators that pin groups, write what these read, hold memory for a while, or
+// make an event; each tensor is freed somewhere behind its last use, or stays.
+Trace RandomProgram(unsigned seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  Step b;
+  struct Known {
+    Tensor tensor;
+    bool is_input = false;
+  };
+  std::vector<Known> alive;
+  for (const char* const name : {"p", "q", "r"}) alive.push_back({b.Input(name, {8, 8}), true});
+  const Tensor row = b.Input("row", {8});
+  std::map<std::string, Tensor> outputs;
+  const auto any = [&] { return alive[below(alive.size())].tensor; };
+  const auto make = [&](const std::string& name, std::vector<TraceBuilder::Arg> arguments) {
+    alive.push_back({b.Make(name, std::move(arguments), {8, 8})});
+  };
+  int64_t events = 0;
+  const size_t operators = 8 + below(16);
+  for (size_t i = 0; i < operators; ++i) {
+    const Tensor x = any(), y = any(), z = any();
+    switch (below(16)) {
+      case 0: make("aten::add.Tensor", {x, y, int64_t{1}}); break;
+      case 1:
+      case 2: make("aten::mul.Tensor", {x, y}); break;
+      case 3: make("aten::neg", {x}); break;
+      case 4: make("aten::silu", {x}); break;
+      case 5: make("aten::silu_backward", {x, y}); break;
+      case 6: make("aten::addcmul", {x, y, z, int64_t{1}}); break;
+      case 7: make("aten::mul.Tensor", {x, row}); break;
+      case 8: b.Op("aten::add_.Tensor", {x, y, int64_t{1}}, {x}, 1); break;
+      case 9: b.Op("test::overwrite", {x, y}, {}, 1); break;
+      case 10:
+      case 11: make("test::product", {x}); break;
+      case 12: b.Done(b.Make("test::make", {}, {8, 8, static_cast<int64_t>(1 + below(4))})); break;
+      case 13: b.RecordEvent(comm::kCompute, ++events); break;
+      case 14: b.phase = below(4) == 0 ? Phase::kBackward : b.phase; break;
+      default: {
+        const Tensor out = b.New(v1::FLOAT32, {8, 8}), rstd = b.New(v1::FLOAT32, {8, 1});
+        b.Op("lego::rms_norm", {x, row, 1e-5}, {out, rstd});
+        alive.push_back({out});
+        outputs[absl::StrCat("rstd", i)] = rstd;
+      }
+    }
+    const size_t dead = below(alive.size());
+    if (below(3) != 0 || alive[dead].is_input || alive.size() < 5) continue;
+    b.Done(alive[dead].tensor);
+    alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(dead));
+  }
+  for (size_t i = 0; i < alive.size(); ++i) {
+    if (alive[i].is_input) continue;
+    if (below(2) == 0) {
+      b.Done(alive[i].tensor);
+    } else {
+      outputs[absl::StrCat("out", i)] = alive[i].tensor;
+    }
+  }
+  return b.Ending(outputs);
+}
+
+TEST(FuseElementwise, KeepsRandomProgramsAsTheyWere) {
+  const unsigned first = std::random_device()();
+  std::printf("seed %u\n", first);
+  int64_t fused_operators = 0;
+  for (unsigned seed = first; seed < first + 2000; ++seed) {
+    const Trace trace = RandomProgram(seed);
+    ASSERT_THAT(TraceFindings(trace), IsEmpty()) << "the test's own, seed " << seed;
+    const Trace fused = FuseElementwise(trace).value();
+    ASSERT_THAT(TraceFindings(fused), IsEmpty()) << "seed " << seed << "\n" << trace.Dump(true) << fused.Dump(true);
+    ASSERT_THAT(PassFindings(trace, fused), IsEmpty()) << "seed " << seed << "\n" << trace.Dump(true) << fused.Dump(true);
+    for (const Instruction& instruction : fused.instructions) fused_operators += FusedKernelText(fused, instruction) != nullptr;
+  }
+  EXPECT_GT(fused_operators, 1000);
+}
+
 // What a member reads is written in between.
 TEST(FuseElementwise, BringsNoMemberBeforeWhatItReads) {
   Step b;
@@ -206,6 +316,30 @@ TEST(FuseElementwise, LeavesWhatIsReadOtherwiseThanItWasMade) {
   const Tensor out = b.Make("aten::mul.Tensor", {turned, y}, {4, 4});
   b.Done(a);
   EXPECT_THAT(Operators(Fused(b.Ending({{"out", out}}))), ElementsAre("aten::silu", "aten::t", "aten::mul.Tensor"));
+}
+
+// One number of each row, which would be one of each column.
+TEST(FuseElementwise, LeavesNumbersOfRowsThatAreReadAlongThem) {
+  Step b;
+  const Tensor x = b.Input("x", {8, 8}), weight = b.Input("weight", {8});
+  const Tensor out = b.New(v1::FLOAT32, {8, 8}), rstd = b.New(v1::FLOAT32, {8, 1});
+  b.Op("lego::rms_norm", {x, weight, 1e-5}, {out, rstd});
+  const Tensor by_row = b.Make("aten::mul.Tensor", {out, rstd}, {8, 8});
+  const Tensor turned = b.View(b.StorageOf(rstd), v1::FLOAT32, {8}, {1});
+  b.Op("aten::view", {rstd}, {turned});
+  const Tensor by_column = b.Make("aten::mul.Tensor", {out, turned}, {8, 8});
+  const Trace fused = Fused(b.Ending({{"out", out}, {"rstd", rstd}, {"by_column", by_column}, {"by_row", by_row}}));
+  EXPECT_THAT(Operators(fused), ElementsAre("fused lego::rms_norm aten::mul.Tensor", "aten::view", "aten::mul.Tensor"));
+  // A view that lies the same is no hindrance.
+  Step c;
+  const Tensor y = c.Input("y", {8, 8}), other = c.Input("other", {8});
+  const Tensor whole = c.New(v1::FLOAT32, {8, 8}), numbers = c.New(v1::FLOAT32, {8});
+  c.Op("lego::rms_norm", {y, other, 1e-5}, {whole, numbers});
+  const Tensor columns = c.View(c.StorageOf(numbers), v1::FLOAT32, {8, 1}, {1, 1});
+  c.Op("aten::view", {numbers}, {columns});
+  const Tensor scaled = c.Make("aten::mul.Tensor", {whole, columns}, {8, 8});
+  EXPECT_THAT(Operators(Fused(c.Ending({{"whole", whole}, {"numbers", numbers}, {"scaled", scaled}}))),
+              ElementsAre("aten::view", "fused lego::rms_norm aten::mul.Tensor"));
 }
 
 TEST(FuseElementwise, WritesInPlaceWhatWasWrittenInPlace) {

@@ -19,15 +19,15 @@ constexpr int64_t kLongestRow = 1 << 14;  // elements: kernels keep rows on the 
 
 bool IsFloat(v1::DType dtype) { return dtype == v1::FLOAT32 || dtype == v1::BFLOAT16; }
 
-// A geometry without the dimensions of one element, whose strides mean nothing.
-Geometry Squeezed(const Geometry& geometry) {
-  Geometry squeezed{geometry.dtype, geometry.offset, {}, {}};
-  for (size_t i = 0; i < geometry.sizes.size(); ++i) {
-    if (geometry.sizes[i] == 1) continue;
-    squeezed.sizes.push_back(geometry.sizes[i]);
-    squeezed.strides.push_back(geometry.strides[i]);
+// Whether each element of a loop reads what the same element made. Strides of dimensions of one element mean nothing.
+bool LiesWhereItWasMade(const Geometry& read, const Geometry& made, const std::vector<int64_t>& sizes) {
+  const auto strides = BroadcastStrides(read, sizes);
+  if (!strides || read.dtype != made.dtype || read.offset != made.offset) return false;
+  const std::vector<int64_t> of_made = ResultStrides(made, sizes);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != 1 && (*strides)[d] != of_made[d]) return false;
   }
-  return squeezed;
+  return true;
 }
 
 // The shift of a roll along the last dimension.
@@ -137,7 +137,8 @@ class Grouping {
     if (candidate.sizes != group.sizes || group.members.size() >= kMostMembers) return false;
     for (const uint32_t value : candidate.reads) {
       const auto made = group.written.find(StorageOf(value));
-      if (made != group.written.end() && !(Squeezed(GeometryOf(made->second)) == Squeezed(GeometryOf(value)))) return false;
+      if (made == group.written.end()) continue;
+      if (!LiesWhereItWasMade(GeometryOf(value), GeometryOf(made->second), group.sizes)) return false;
     }
     if (!candidate.op->in_place) return true;
     // Where rows are passed over more than once an element may be read after it was written.
@@ -243,6 +244,14 @@ std::optional<std::vector<int64_t>> BroadcastStrides(const Geometry& geometry, c
       return std::nullopt;
     }
   }
+  return strides;
+}
+
+std::vector<int64_t> ResultStrides(const Geometry& geometry, const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> strides = geometry.strides;
+  if (geometry.sizes == sizes) return strides;
+  strides.resize(sizes.size());
+  strides.back() = 0;
   return strides;
 }
 

@@ -29,6 +29,8 @@ std::optional<double> NumberAt(const InstructionView& op, int i);
 
 // Strides of a tensor in a loop over `sizes`, to which it is broadcast; nothing where it is not.
 std::optional<std::vector<int64_t>> BroadcastStrides(const Geometry& geometry, const std::vector<int64_t>& sizes);
+// Those of what a member makes: elements of the loop, or one number of each row, which has no last dimension, or one of size 1.
+std::vector<int64_t> ResultStrides(const Geometry& geometry, const std::vector<int64_t>& sizes);
 
 // Instructions that become one, at `place`: those before it wait until then, those behind it come forward.
 struct FusionGroup {

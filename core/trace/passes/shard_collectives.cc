@@ -156,7 +156,8 @@ class Finder {
   }
 
   bool IsReplicaSum(uint32_t i) const {
-    return trace_.instructions[i].stream == comm::kReplicate && trace_.OperatorName(trace_.instructions[i]) == "lego::all_reduce_";
+    const Instruction& instruction = trace_.instructions[i];
+    return instruction.stream == comm::kReplicate && trace_.OperatorName(instruction) == "lego::all_reduce_";
   }
 
   // Sums that are added to those of earlier microbatches, which are then summed over the replicas.
