@@ -266,12 +266,12 @@ absl::StatusOr<MemberOutcome> RunMember(const TrainRequest& request, const Membe
   progress.set_phase("joining");
   progress.set_waits(FirstHost(place));
   if (callbacks.progress) callbacks.progress(progress);
+  v1::FromHost hello;
+  *hello.mutable_hello() = HelloOf(request, *start);
   const absl::StatusOr<int> fd = Connect(place, absl::Seconds(start->recipe().comm().init_timeout_seconds()), stop);
   if (absl::IsCancelled(fd.status())) return left;
   if (!fd.ok()) return fd.status();
   auto link = MakeGangLink<v1::FromHost>(*fd);
-  v1::FromHost hello;
-  *hello.mutable_hello() = HelloOf(request, *start);
   link->Send(hello);
   link->StartBeat();
   progress.set_waits("the hosts of the gang to join");
