@@ -353,9 +353,17 @@ class Fusing {
     rewriter_.trace().results.push_back({Argument::Kind::kList, AddList(made.results)});
     if (!made.written.empty() || !made.results.empty()) rewriter_.Insert(group.place, fused);
     for (const uint32_t i : group.members) rewriter_.Remove(i);
+    for (const uint32_t value : made.results) MoveViewsBehind(trace().values[value].storage, group.place);
     for (const uint32_t storage : made.inner) {
       rewriter_.Remove(uses_.freed[storage]);
       for (const uint32_t i : uses_.views[storage]) rewriter_.Remove(i);
+    }
+  }
+
+  // Views of what was made before `place`, and is made there now.
+  void MoveViewsBehind(uint32_t storage, uint32_t place) {
+    for (const uint32_t i : uses_.views[storage]) {
+      if (i < place) rewriter_.Move(i, place);
     }
   }
 
