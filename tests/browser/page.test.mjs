@@ -324,7 +324,7 @@ test('workers are drained and taken back, after a question', () => withPage(asyn
   await page.goto(`${base}/workers`);
   const row = page.locator('tr', { hasText: 'node-2' });
   await row.getByRole('button', { name: 'Drain', exact: true }).click();
-  await page.locator('dialog[open]').getByText('Back').click();
+  await page.locator('dialog[open]').getByRole('button', { name: 'Back' }).click();
   assert.match(await row.innerText(), /ready/);
   await row.getByRole('button', { name: 'Drain', exact: true }).click();
   await page.locator('dialog[open] button.primary').click();
@@ -586,7 +586,7 @@ test('a cancelled job is shown as such, on its page and in the list', () => with
   await page.goto(`${base}/${server.running}`);
   await page.getByRole('button', { name: 'Save and cancel', exact: true }).click();
   await page.waitForSelector('dialog[open] >> text=Save and cancel llama-bible?');
-  await page.locator('dialog[open]').getByText('Back').click();
+  await page.locator('dialog[open]').getByRole('button', { name: 'Back' }).click();
   await page.getByRole('button', { name: 'Cancel', exact: true }).click();
   await page.waitForSelector('dialog[open] >> text=Cancel llama-bible?');
   await page.click('dialog[open] button.filled');
