@@ -21,7 +21,7 @@ export function Scroll({ label, children }: { label: string; children: Component
       observer.disconnect();
       element.removeEventListener('scroll', look);
     };
-  }, []);
+  }); // after every rendering, since what is inside may be another element
   const named = wide ? { role: 'region' as const, tabIndex: 0, 'aria-label': label } : {};
   return (
     <div class={`scroll-frame${more ? ' more' : ''}`}>
