@@ -451,8 +451,13 @@ test('curves: smoothing, a logarithmic axis, time, zoom, another run, and a tabl
   await page.waitForSelector('button[aria-label="Take llama-hang away"]');
   const loss = page.locator('.chart', { hasText: 'Loss' });
   const over = loss.locator('.u-over');
+  // A chart that is being drawn anew is not seen for a moment.
+  const boxOfChart = async () => {
+    await over.waitFor();
+    return (await over.boundingBox()) ?? boxOfChart();
+  };
   const tipAt = async (share) => {
-    const box = await over.boundingBox();
+    const box = await boxOfChart();
     await page.mouse.move(box.x + share * box.width, box.y + box.height / 2);
     await loss.locator('.tip:not([hidden])').waitFor();
     return loss.locator('.tip').innerText();
@@ -461,7 +466,7 @@ test('curves: smoothing, a logarithmic axis, time, zoom, another run, and a tabl
   await loss.locator('.u-legend >> text=train, as reported').waitFor();
   assert.match(await tipAt(0.5), /^step \d+\ntrain \d\.\d{4}/);
   const stepOf = (text) => Number(/^step ([\d,]+)/.exec(text)[1].replaceAll(',', ''));
-  const box = await over.boundingBox();
+  const box = await boxOfChart();
   await page.mouse.move(box.x + 0.1 * box.width, box.y + 60);
   await page.mouse.down();
   await page.mouse.move(box.x + 0.2 * box.width, box.y + 60, { steps: 4 });
