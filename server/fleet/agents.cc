@@ -216,6 +216,13 @@ std::vector<v1::Worker> Agents::List() const {
   return workers;
 }
 
+void Agents::Visit(absl::FunctionRef<bool(const v1::Worker& facts, bool connected)> visit) const {
+  const MutexLock lock(mutex_);
+  for (const auto& [name, entry] : workers_) {
+    if (!visit(entry.facts, entry.session != 0)) return;
+  }
+}
+
 std::optional<v1::Worker> Agents::FindWorker(const std::string& worker) const {
   const MutexLock lock(mutex_);
   const auto found = workers_.find(worker);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -100,6 +101,8 @@ class Agents {
 
   // With state, connection and use, without leases.
   std::vector<v1::Worker> List() const;
+  // As Fleet::VisitWorkers, under the mutex.
+  void Visit(absl::FunctionRef<bool(const v1::Worker& facts, bool connected)> visit) const;
   std::optional<v1::Worker> FindWorker(const std::string& worker) const;
   std::optional<v1::Worker> StoredFacts(const std::string& worker) const;  // as in the store
   std::vector<v1::Worker> Draining() const;  // that are not lost, and do not let their jobs finish

@@ -1,4 +1,5 @@
 // What agents say, and what follows from their coming and going.
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -242,9 +243,10 @@ v1::Worker Controller::WithLeases(v1::Worker worker, const std::vector<Lease>& l
 }
 
 std::vector<v1::Worker> Controller::Workers() const {
-  const std::vector<Lease> leases = book_.All();  // before the agents: as WorkerViews
+  std::map<std::string, std::vector<Lease>> leases;  // by worker; before the agents: as WorkerViews
+  for (const Lease& lease : book_.All()) leases[lease.worker].push_back(lease);
   std::vector<v1::Worker> workers = agents_.List();
-  for (v1::Worker& worker : workers) worker = WithLeases(std::move(worker), leases);
+  for (v1::Worker& worker : workers) worker = WithLeases(std::move(worker), leases[worker.name()]);
   return workers;
 }
 

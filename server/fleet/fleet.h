@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/control_plane.pb.h"
@@ -20,6 +21,8 @@ class Fleet {
 
   // By name, with current state, connection and use.
   virtual std::vector<v1::Worker> Workers() const = 0;
+  // By name, as they are stored, until `visit` returns false. It must neither block nor call the fleet.
+  virtual void VisitWorkers(absl::FunctionRef<bool(const v1::Worker& facts, bool connected)> visit) const = 0;
   // Durable when it returns; jobs are moved afterwards. Errors: NotFound; those of StopGrace (server/jobs/stop.h).
   virtual absl::StatusOr<v1::Worker> Drain(const v1::DrainWorkerRequest& request) = 0;
 

@@ -107,7 +107,7 @@ absl::StatusOr<v1::Job> ControlPlane::Submit(const std::string& parent, const st
 
 absl::StatusOr<v1::Job> ControlPlane::CreateJob(const v1::CreateJobRequest& request) {
   ASSIGN_OR_RETURN(auto spec, CheckSubmission(request));
-  RETURN_IF_ERROR(CheckReadable(spec, fleet_->Workers(), ThisHost()));
+  RETURN_IF_ERROR(CheckReadable(spec, *fleet_, ThisHost()));
   v1::Job job;
   *job.mutable_spec() = std::move(spec);
   job.set_reason("waits to be planned");

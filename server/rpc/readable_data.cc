@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/process/data_roots.h"
@@ -12,21 +14,26 @@ namespace {
 
 bool MayGet(const v1::JobSpec& spec, const v1::Worker& worker) {
   const v1::Resources& wanted = spec.resources();
-  return worker.connected() && worker.pool() == wanted.pool() &&
-         (!wanted.has_device_type() || wanted.device_type() == worker.device().type());
+  return worker.pool() == wanted.pool() && (!wanted.has_device_type() || wanted.device_type() == worker.device().type());
 }
 
 }  // namespace
 
-absl::Status CheckReadable(const v1::JobSpec& spec, const std::vector<v1::Worker>& workers, const std::string& host) {
-  absl::Status refusal;
-  for (const v1::Worker& worker : workers) {
-    if (!MayGet(spec, worker)) continue;
+absl::Status CheckReadable(const v1::JobSpec& spec, const Fleet& fleet, const std::string& host) {
+  std::set<std::string> announced;  // many workers of a host have the same folders
+  bool is_unknown = host.empty();
+  fleet.VisitWorkers([&](const v1::Worker& worker, bool connected) {
+    if (!connected || !MayGet(spec, worker)) return true;
     const auto label = worker.labels().find(launch::kDataRootsLabel);
-    if (host.empty() || worker.host() != host || label == worker.labels().end()) return absl::OkStatus();
-    const absl::Status status = launch::CheckDataRoots(spec.recipe(), absl::StrSplit(label->second, ',', absl::SkipEmpty()));
-    if (status.ok()) return status;
-    refusal = status;
+    is_unknown |= worker.host() != host || label == worker.labels().end();
+    if (!is_unknown) announced.insert(label->second);
+    return !is_unknown;
+  });
+  if (is_unknown) return absl::OkStatus();
+  absl::Status refusal;
+  for (const std::string& roots : announced) {
+    refusal = launch::CheckDataRoots(spec.recipe(), absl::StrSplit(roots, ',', absl::SkipEmpty()));
+    if (refusal.ok()) return refusal;
   }
   const auto fault = GetFieldViolation(refusal);
   if (!fault) return absl::OkStatus();

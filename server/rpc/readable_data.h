@@ -3,17 +3,16 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/legoai/v1/job.pb.h"
-#include "proto/legoai/v1/worker.pb.h"
+#include "server/fleet/fleet.h"
 
 namespace legoai::server {
 
 // OK unless every connected worker that `spec` could get is on `host`, announces its folders (launch::kDataRootsLabel), and does
 // not allow a path that the job reads: then a FieldError of that path. Agents check it again.
-absl::Status CheckReadable(const v1::JobSpec& spec, const std::vector<v1::Worker>& workers, const std::string& host);
+absl::Status CheckReadable(const v1::JobSpec& spec, const Fleet& fleet, const std::string& host);
 
 // The name of this host, as agents report theirs.
 std::string ThisHost();

@@ -4,9 +4,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
+#include <vector>
 
 #include "core/process/data_roots.h"
 #include "proto/errors.h"
+#include "server/rpc/testing/test_service.h"
 
 namespace legoai::server {
 namespace {
@@ -39,33 +42,39 @@ class ReadableData : public ::testing::Test {
     return worker;
   }
 
+  static absl::Status Check(const v1::JobSpec& job, std::vector<v1::Worker> workers, const std::string& host) {
+    testing::ScriptedFleet fleet;
+    fleet.SetWorkers(std::move(workers));
+    return CheckReadable(job, fleet, host);
+  }
+
   fs::path folder_;
 };
 
 TEST_F(ReadableData, IsRefusedWhereNoWorkerMayReadIt) {
-  const absl::Status status = CheckReadable(Job("outside.txt"), {Worker("inside"), Worker("inside")}, "here");
+  const absl::Status status = Check(Job("outside.txt"), {Worker("inside"), Worker("inside")}, "here");
   ASSERT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_EQ(GetFieldViolation(status)->field(), "spec.recipe.training.dataset_path");
   EXPECT_NE(status.message().find("--data_roots"), std::string::npos) << status;
   for (const char* text : {"inside/text.txt", "link/text.txt"})
-    EXPECT_TRUE(CheckReadable(Job(text), {Worker("inside")}, "here").ok());
-  EXPECT_TRUE(CheckReadable(Job("inside/text.txt"), {Worker("link")}, "here").ok()) << "links are followed on both sides";
-  EXPECT_TRUE(CheckReadable(Job("outside.txt"), {Worker("inside"), Worker("")}, "here").ok()) << "one may";
+    EXPECT_TRUE(Check(Job(text), {Worker("inside")}, "here").ok());
+  EXPECT_TRUE(Check(Job("inside/text.txt"), {Worker("link")}, "here").ok()) << "links are followed on both sides";
+  EXPECT_TRUE(Check(Job("outside.txt"), {Worker("inside"), Worker("")}, "here").ok()) << "one may";
 }
 
 TEST_F(ReadableData, WhatIsNotKnownIsNotRefused) {
   const v1::JobSpec job = Job("outside.txt");
-  EXPECT_TRUE(CheckReadable(job, {}, "here").ok()) << "there are no workers";
-  EXPECT_TRUE(CheckReadable(job, {Worker("inside")}, "there").ok()) << "another host has other links";
-  EXPECT_TRUE(CheckReadable(job, {Worker("inside")}, "").ok());
+  EXPECT_TRUE(Check(job, {}, "here").ok()) << "there are no workers";
+  EXPECT_TRUE(Check(job, {Worker("inside")}, "there").ok()) << "another host has other links";
+  EXPECT_TRUE(Check(job, {Worker("inside")}, "").ok());
   v1::Worker silent = Worker("inside"), away = Worker("inside"), other = Worker("inside");
   silent.clear_labels();
-  EXPECT_TRUE(CheckReadable(job, {silent}, "here").ok());
-  EXPECT_TRUE(CheckReadable(job, {Worker("inside"), silent}, "here").ok());
+  EXPECT_TRUE(Check(job, {silent}, "here").ok());
+  EXPECT_TRUE(Check(job, {Worker("inside"), silent}, "here").ok());
   away.set_connected(false);
   other.set_pool("other");
-  EXPECT_TRUE(CheckReadable(job, {away, other}, "here").ok());
-  EXPECT_FALSE(CheckReadable(job, {away, Worker("inside")}, "here").ok());
+  EXPECT_TRUE(Check(job, {away, other}, "here").ok());
+  EXPECT_FALSE(Check(job, {away, Worker("inside")}, "here").ok());
 }
 
 }  // namespace

@@ -30,6 +30,12 @@ std::vector<v1::Worker> ScriptedFleet::Workers() const {
   return workers_;
 }
 
+void ScriptedFleet::VisitWorkers(absl::FunctionRef<bool(const v1::Worker& facts, bool connected)> visit) const {
+  for (const v1::Worker& worker : Workers()) {
+    if (!visit(worker, worker.connected())) return;
+  }
+}
+
 void ScriptedFleet::SetWorkers(std::vector<v1::Worker> workers) {
   const MutexLock lock(mutex_);
   workers_ = std::move(workers);
