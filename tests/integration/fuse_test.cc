@@ -161,6 +161,8 @@ void CheckPass(const parallel::ResolvedRecipe& resolved, int64_t rank) {
     }
     for (const graph::FusedStatement& statement : Must(graph::ParseFusedKernel(*text)).statements) ++inside[statement.op];
   }
+  EXPECT_EQ(alone["aten::roll"], 0) << "rotations, forward and backward";
+  EXPECT_GT(inside["lego::rms_norm"] + inside["aten::native_layer_norm"], 0);
   std::string counts;
   for (const char* const op : {"lego::rms_norm", "aten::native_layer_norm", "aten::roll", "aten::add.Tensor"}) {
     absl::StrAppend(&counts, ", ", op, " ", inside[op], " of ", inside[op] + alone[op]);

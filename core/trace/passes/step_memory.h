@@ -29,7 +29,6 @@ class StepMemory {
 
   // Of a storage that the step makes.
   const Held& HeldNow(uint32_t storage) const { return held_[storage]; }
-  int64_t peak_bytes() const { return peak_; }
 
   // Makes the change where memory stays within its bounds; else everything stays as it was. `held`: storages that are held
   // otherwise; `removed`: instructions that do not run any more, and so take nothing inside.
