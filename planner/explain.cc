@@ -479,7 +479,7 @@ std::string Summarize(const v1::Recipe& recipe) {
   parts.push_back(absl::StrCat("local batch ", recipe.training().local_batch_size(),
                                passes > 1 ? absl::StrCat(" accumulated ", passes, " times") : ""));
   parts.push_back(CheckpointingText(recipe.activation_checkpoint()));
-  if (recipe.compile().enable()) parts.push_back("graph mode");
+  if (recipe.compile().enable()) parts.push_back(recipe.compile().fuse() ? "graph mode with fused operators" : "graph mode");
   if (recipe.optimizer().master_weights()) parts.push_back("masters beside the parameters");
   if (const std::string bucketing = BucketingText(recipe.compile()); !bucketing.empty()) parts.push_back(bucketing);
   const v1::DType precision = recipe.training().mixed_precision_param();

@@ -39,6 +39,14 @@ constexpr LastChoice kPlannedBuckets = {
       if (open.depth) recipe->mutable_parallelism()->set_fsdp_prefetch_depth(1);  // passes gather one bucket ahead
     }};
 
+constexpr LastChoice kFusedOperators = {
+    "fused operators (compile.fuse)", false, 1,
+    [](const v1::Recipe& recipe) { return recipe.compile().enable() && !recipe.compile().fuse(); },
+    [](const OpenChoices&, v1::Recipe* recipe) {
+      recipe->mutable_compile()->set_fuse(true);
+      recipe->mutable_compile()->set_fall_back_to_eager(true);  // where the host that trains has no compiler
+    }};
+
 }  // namespace
 
 std::vector<const LastChoice*> LastChoices(const OpenChoices& open) {
@@ -47,6 +55,7 @@ std::vector<const LastChoice*> LastChoices(const OpenChoices& open) {
   if (open.graph_mode) choices.push_back(&kGraphMode);
   if (open.async_tensor_parallel) choices.push_back(&kAsyncTensorParallel);
   if (open.tries_buckets) choices.push_back(&kPlannedBuckets);
+  if (open.fuses) choices.push_back(&kFusedOperators);
   return choices;
 }
 

@@ -6,6 +6,9 @@
 //
 // What a try gains is the difference between two simulations. Graph mode's is the host time that an eager step takes beyond its
 // operators, Device.host_dispatch_seconds for each (simulator/measure/eager_overhead.h measures it); memory stays as it is.
+// Fused operators' is that memory is passed over fewer times (an operator costs what its bytes and its statements' arithmetic do)
+// and what is not kept. They change roundings and need a compiler where it trains, the same on all hosts: they are tried for what
+// is trained anew on one host, together with compile.fall_back_to_eager.
 // Thread-safety: constants and pure functions.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Graph mode, asynchronous tensor parallel and planned buckets, tried on the best recipes of a plan for CPUs.
+// Graph mode, asynchronous tensor parallel, planned buckets and fused operators, tried on the best recipes of a plan for CPUs.
 #include "planner/last_choices.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 
 // Seconds that each choice saves, of a step of ten and one more for each rank of tensor parallel; MiB that buckets take.
 struct Gains {
-  double graph = 3, async = 1, buckets = 2, masters = 0.3;
+  double graph = 3, async = 1, buckets = 2, masters = 0.3, fused = 0.5;
   int64_t buckets_mib = 56;
   int64_t capacity_mib = 1000;
   bool async_fails = false;
@@ -59,6 +59,7 @@ class GainsEstimator : public Estimator {
     if (is_async) seconds -= gains_.async;
     if (recipe.optimizer().master_weights()) seconds -= gains_.masters;
     if (planned) seconds -= gains_.buckets;
+    if (recipe.compile().fuse()) seconds -= gains_.fused;
     v1::Estimate* const estimate = response.mutable_estimate();
     *estimate->mutable_recipe() = recipe;
     if (planned) {
@@ -87,6 +88,7 @@ class GainsEstimator : public Estimator {
 };
 
 bool IsProgram(const v1::Recipe& recipe) { return recipe.compile().enable(); }
+bool IsFused(const v1::Recipe& recipe) { return recipe.compile().fuse(); }
 bool IsAsync(const v1::Recipe& recipe) { return recipe.parallelism().enable_async_tensor_parallel(); }
 bool IsPlanned(const v1::Recipe& recipe) { return recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_PLAN; }
 
@@ -100,7 +102,7 @@ v1::PlanRequest OnCpus() {
   return request;
 }
 
-// Of two ranks of tensor parallel and shards over four, so that all three may be made.
+// Of two ranks of tensor parallel and shards over four, so that all may be made.
 v1::PlanRequest OfTensorParallel() {
   v1::PlanRequest request = OnCpus();
   request.add_constraints("parallelism.tensor_parallel_degree=2");
@@ -117,26 +119,29 @@ TEST(LastChoices, WhatGainsIsRankedAndSaysWhatItBought) {
   EXPECT_TRUE(IsAsync(best));
   EXPECT_EQ(best.compile().fsdp_bucketing(), v1::BUCKET_BY_MODULES);
   EXPECT_THAT(result.ranked(0).recipe_toml(), HasSubstr("fsdp_buckets"));
-  EXPECT_DOUBLE_EQ(result.ranked(0).step_time_seconds(), 6);
+  EXPECT_TRUE(IsFused(best));
+  EXPECT_TRUE(best.compile().fall_back_to_eager()) << "where there is no compiler";
+  EXPECT_DOUBLE_EQ(result.ranked(0).step_time_seconds(), 5.5);
   EXPECT_THAT(result.explanation(),
               HasSubstr("\n- Tried last: graph mode (compile.enable): saves 3.000 s of 12.00 s a step and takes as much memory; "
                         "asynchronous tensor parallel (parallelism.enable_async_tensor_parallel): saves 1.000 s of 9.000 s a "
                         "step and takes as much memory; planned buckets (compile.fsdp_bucketing): saves 2.000 s of 8.000 s a "
-                        "step and takes 56.0 MiB more memory. A program spares the host 3 us an operator ("));
+                        "step and takes 56.0 MiB more memory; fused operators (compile.fuse): saves 500 ms of 6.000 s a step and "
+                        "takes as much memory. A program spares the host 3 us an operator ("));
   EXPECT_THAT(Summarize(best), HasSubstr("asynchronous"));
-  EXPECT_THAT(Summarize(best), HasSubstr("graph mode, collectives in buckets of modules"));
-  EXPECT_EQ(estimator.Count(IsProgram), 12) << "four recipes each";
+  EXPECT_THAT(Summarize(best), HasSubstr("graph mode with fused operators, collectives in buckets of modules"));
+  EXPECT_EQ(estimator.Count(IsProgram), 16) << "four recipes each";
   // Those that it was made of are ranked too.
   std::vector<double> seconds;
   for (const auto& ranked : result.ranked()) seconds.push_back(ranked.step_time_seconds());
-  for (const double one : {6, 8, 9, 12}) EXPECT_THAT(seconds, ::testing::Contains(one));
+  for (const double one : {5.5, 6.0, 8.0, 9.0, 12.0}) EXPECT_THAT(seconds, ::testing::Contains(one));
   int64_t pruned = 0;
   for (const auto& [rule, count] : result.pruned()) pruned += count;
   EXPECT_EQ(result.space(), pruned + result.bounded_out() + result.captured() + result.failed() + result.not_reached());
 }
 
 TEST(LastChoices, WhatGainsLessThanPredictionsAreSureOfIsNotRanked) {
-  GainsEstimator estimator({.graph = 0.05, .async = -1, .buckets = 0, .buckets_mib = -8});
+  GainsEstimator estimator({.graph = 0.05, .async = -1, .buckets = 0, .fused = -1, .buckets_mib = -8});
   ASSERT_OK_AND_ASSIGN(const auto result, Plan(OfTensorParallel(), estimator));
   for (const auto& ranked : result.ranked()) {
     EXPECT_FALSE(IsProgram(ranked.recipe()));
@@ -148,7 +153,8 @@ TEST(LastChoices, WhatGainsLessThanPredictionsAreSureOfIsNotRanked) {
               HasSubstr("graph mode (compile.enable): saves 50.0 ms of 12.00 s a step and takes as much memory, and is left out; "
                         "asynchronous tensor parallel (parallelism.enable_async_tensor_parallel): costs 1.000 s of 11.95 s a "
                         "step and takes as much memory, and is left out; planned buckets (compile.fsdp_bucketing): changes no "
-                        "time, takes 8.00 MiB less memory and is left out."));
+                        "time, takes 8.00 MiB less memory and is left out; fused operators (compile.fuse): costs 1.000 s of "
+                        "11.95 s a step and takes"));
   EXPECT_EQ(estimator.Count([](const auto& recipe) { return IsAsync(recipe) && IsPlanned(recipe); }), 0) << "from what is slower";
 }
 
@@ -156,7 +162,7 @@ TEST(LastChoices, AFailureAndWhatDoesNotFitAreSaid) {
   GainsEstimator estimator({.buckets_mib = 2000, .async_fails = true});
   EXPECT_GT(2000, Gains().capacity_mib);
   ASSERT_OK_AND_ASSIGN(const auto result, Plan(OfTensorParallel(), estimator));
-  EXPECT_DOUBLE_EQ(result.ranked(0).step_time_seconds(), 9);
+  EXPECT_DOUBLE_EQ(result.ranked(0).step_time_seconds(), 8.5);
   EXPECT_EQ(result.failed(), 4);
   EXPECT_THAT(result.explanation(), HasSubstr("(parallelism.enable_async_tensor_parallel): was not simulated to its end"));
   EXPECT_THAT(result.explanation(), HasSubstr("planned buckets (compile.fsdp_bucketing): does not fit: it takes 1.95 GiB more"));
@@ -167,33 +173,69 @@ TEST(LastChoices, ConstraintsAndBasesThatNameAKeyWin) {
     GainsEstimator estimator({});
     const auto result = Plan(request, estimator);
     EXPECT_TRUE(result.ok()) << result.status();
-    return std::vector<int64_t>{estimator.Count(IsProgram), estimator.Count(IsAsync), estimator.Count(IsPlanned)};
+    return std::vector<int64_t>{estimator.Count(IsProgram), estimator.Count(IsAsync), estimator.Count(IsPlanned),
+                                estimator.Count(IsFused)};
   };
   v1::PlanRequest request = OfTensorParallel();
   request.add_constraints("compile.enable=false");
-  EXPECT_THAT(counts(request), ::testing::ElementsAre(0, 0, 0)) << "by a constraint";
+  EXPECT_THAT(counts(request), ::testing::ElementsAre(0, 0, 0, 0)) << "by a constraint";
   request = OfTensorParallel();
   request.mutable_base()->mutable_compile()->set_enable(false);
-  EXPECT_THAT(counts(request), ::testing::ElementsAre(0, 0, 0)) << "by the base";
+  EXPECT_THAT(counts(request), ::testing::ElementsAre(0, 0, 0, 0)) << "by the base";
   *request.mutable_base() = parallel::DefaultRecipe();
   request.mutable_base()->mutable_compile()->clear_enable();
+  request.mutable_base()->mutable_compile()->clear_fuse();
+  request.mutable_base()->mutable_compile()->clear_fall_back_to_eager();
   request.mutable_base()->mutable_compile()->clear_fsdp_bucketing();
   request.mutable_base()->mutable_parallelism()->clear_enable_async_tensor_parallel();
-  EXPECT_THAT(counts(request), ::testing::ElementsAre(12, 8, 4)) << "a base that leaves them open";
+  EXPECT_THAT(counts(request), ::testing::ElementsAre(16, 12, 8, 4)) << "a base that leaves them open";
   request = OfTensorParallel();
   request.add_constraints("parallelism.enable_async_tensor_parallel=false");
-  EXPECT_THAT(counts(request), ::testing::ElementsAre(8, 0, 4));
+  EXPECT_THAT(counts(request), ::testing::ElementsAre(12, 0, 8, 4));
   request.add_constraints("compile.fsdp_bucketing=block");
-  EXPECT_THAT(counts(request), ::testing::ElementsAre(4, 0, 0));
+  EXPECT_THAT(counts(request), ::testing::ElementsAre(8, 0, 0, 4));
   request = OfTensorParallel();
   request.mutable_base()->mutable_parallelism()->set_enable_async_tensor_parallel(false);
   request.mutable_base()->mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_BLOCK);
-  EXPECT_THAT(counts(request), ::testing::ElementsAre(4, 0, 0));
+  EXPECT_THAT(counts(request), ::testing::ElementsAre(8, 0, 0, 4));
   request.mutable_base()->mutable_compile()->set_enable(true);
   request.mutable_base()->mutable_parallelism()->clear_enable_async_tensor_parallel();
   const auto asked = counts(request);
-  EXPECT_GT(asked[0], 12) << "the base's, in all recipes";
-  EXPECT_EQ(asked[1], 4);
+  EXPECT_GT(asked[0], 16) << "the base's, in all recipes";
+  EXPECT_EQ(asked[1], 8) << "the four best, and these with fused operators";
+}
+
+TEST(LastChoices, OperatorsAreFusedWhereThatKeepsWhatIsTrainedAndHasACompiler) {
+  const auto tried = [](const v1::PlanRequest& request) {
+    GainsEstimator estimator({});
+    const auto result = Plan(request, estimator);
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_GT(estimator.Count(IsProgram), 0);
+    return estimator.Count(IsFused);
+  };
+  EXPECT_EQ(tried(OfTensorParallel()), 4);
+  for (const char* const key : {"compile.fuse=false", "compile.fall_back_to_eager=false"}) {
+    v1::PlanRequest constrained = OfTensorParallel();
+    constrained.add_constraints(key);
+    EXPECT_EQ(tried(constrained), 0) << key;
+  }
+  v1::PlanRequest named = OfTensorParallel();
+  named.mutable_base()->mutable_compile()->set_fall_back_to_eager(false);
+  EXPECT_EQ(tried(named), 0);
+  named.mutable_base()->mutable_compile()->set_fall_back_to_eager(true);
+  EXPECT_EQ(tried(named), 4);
+  named.mutable_base()->mutable_compile()->set_fuse(false);
+  EXPECT_EQ(tried(named), 0);
+  v1::PlanRequest resumed = OfTensorParallel();
+  *resumed.mutable_resume_from() = parallel::DefaultRecipe();
+  resumed.mutable_resume_from()->mutable_training()->set_global_batch_size(resumed.global_batch());
+  resumed.mutable_resume_from()->mutable_training()->set_seq_len(resumed.seq_len());
+  EXPECT_EQ(tried(resumed), 0) << "roundings stay";
+  v1::PlanRequest several = OfTensorParallel();
+  *several.mutable_cluster() = sim::ParseCluster("cpu:4x2").value();
+  several.mutable_cluster()->mutable_device()->set_memory_bytes(int64_t{80} << 30);
+  several.mutable_cluster()->mutable_device()->set_reserve_bytes(0);
+  EXPECT_EQ(tried(several), 0) << "hosts may have other compilers";
 }
 
 TEST(LastChoices, AreForDevicesOnWhichProgramsTrainAndForTheTime) {

@@ -17,6 +17,7 @@ namespace {
 constexpr char kCheckpointing[] = "activation_checkpoint.";
 constexpr char kBucketing[] = "compile.fsdp_bucketing", kReorder[] = "compile.fsdp_reorder";
 constexpr char kEnable[] = "compile.enable", kAsyncTensorParallel[] = "parallelism.enable_async_tensor_parallel";
+constexpr char kFuse[] = "compile.fuse", kFallBack[] = "compile.fall_back_to_eager";
 
 bool IsOf(const std::string& constraint, const char* key) { return absl::StartsWith(constraint, absl::StrCat(key, "=")); }
 
@@ -84,6 +85,19 @@ bool IsConstrained(const v1::PlanRequest& request, const char* key) {
                      [key](const std::string& text) { return IsOf(text, key); });
 }
 
+// A run that goes on keeps its roundings, and hosts may have other compilers. A key that forbids to train without a program
+// forbids to need a compiler.
+bool MayFuse(const v1::PlanRequest& request) {
+  const v1::CompileSection& base = request.base().compile();
+  const auto& constraints = request.constraints();
+  const bool must_not_fall_back = std::any_of(constraints.begin(), constraints.end(), [](const std::string& text) {
+    return IsOf(text, kFallBack) && text != absl::StrCat(kFallBack, "=true");
+  });
+  return !base.has_fuse() && !IsConstrained(request, kFuse) && !must_not_fall_back &&
+         (!base.has_fall_back_to_eager() || base.fall_back_to_eager()) && request.cluster().nodes() <= 1 &&
+         !request.has_resume_from();
+}
+
 // Programs train on CPUs (docs/recipe.md).
 void OpenLastChoices(const v1::PlanRequest& request, OpenChoices* open) {
   if (request.cluster().device().kind() != v1::CPU || request.objective() == v1::MEMORY) return;
@@ -96,6 +110,7 @@ void OpenLastChoices(const v1::PlanRequest& request, OpenChoices* open) {
   if (!open->graph_mode && !asked.compile().enable()) return;
   open->async_tensor_parallel =
       !base.parallelism().has_enable_async_tensor_parallel() && !IsConstrained(request, kAsyncTensorParallel);
+  open->fuses = MayFuse(request);
   open->tries_buckets = !base.compile().has_fsdp_bucketing() && !IsConstrained(request, kBucketing) &&
                         !IsConstrained(request, kReorder) && base.compile().fsdp_buckets().empty();
 }

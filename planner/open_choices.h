@@ -16,6 +16,7 @@ struct OpenChoices {
   bool graph_mode = false;             // compile.enable
   bool async_tensor_parallel = false;  // parallelism.enable_async_tensor_parallel
   bool tries_buckets = false;          // compile.fsdp_bucketing; not where `buckets` asks for them
+  bool fuses = false;                  // compile.fuse, of what is trained anew on one host
   bool masters = false;                // optimizer.master_weights, with training.dtype; on any device, of what is trained anew
 };
 

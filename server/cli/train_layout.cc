@@ -59,6 +59,8 @@ constexpr Key kPlanned[] = {{"training", "local_batch_size"},
                             {"activation_checkpoint", "selective_ac_option"},
                             {"parallelism", "enable_async_tensor_parallel"},
                             {"compile", "enable"},
+                            {"compile", "fuse"},
+                            {"compile", "fall_back_to_eager"},
                             {"compile", "fsdp_bucketing"}};
 
 std::string PathOf(const Key& key) { return absl::StrCat(key.section, ".", key.name); }

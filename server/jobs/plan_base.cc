@@ -9,6 +9,8 @@ namespace {
 // Clears in `filled` what `given` leaves open.
 void LeaveOpen(const v1::Recipe& given, v1::Recipe* filled) {
   if (!given.compile().has_enable()) filled->mutable_compile()->clear_enable();
+  if (!given.compile().has_fuse()) filled->mutable_compile()->clear_fuse();
+  if (!given.compile().has_fall_back_to_eager()) filled->mutable_compile()->clear_fall_back_to_eager();
   if (!given.compile().has_fsdp_bucketing()) filled->mutable_compile()->clear_fsdp_bucketing();
   if (!given.parallelism().has_enable_async_tensor_parallel())
     filled->mutable_parallelism()->clear_enable_async_tensor_parallel();

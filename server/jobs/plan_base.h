@@ -1,7 +1,7 @@
 // The base recipe of a plan: all defaults, but for the keys that a plan decides last and only where nobody named them
-// (planner/last_choices.h): compile.enable, compile.fsdp_bucketing, parallelism.enable_async_tensor_parallel, and training.dtype
-// with optimizer.master_weights where neither is named. Unset, they are left to the plan. Thread-safety: pure functions, but for
-// the file.
+// (planner/last_choices.h): compile.enable, compile.fuse and compile.fall_back_to_eager, compile.fsdp_bucketing,
+// parallelism.enable_async_tensor_parallel, and training.dtype with optimizer.master_weights where neither is named. Unset, they
+// are left to the plan. Thread-safety: pure functions, but for the file.
 #pragma once
 
 #include <string>

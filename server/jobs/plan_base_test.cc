@@ -16,7 +16,9 @@ TEST(PlanBase, KeysThatNobodyNamedStayOpen) {
   EXPECT_FALSE(base->compile().has_fsdp_bucketing());
   EXPECT_FALSE(base->parallelism().has_enable_async_tensor_parallel());
   EXPECT_EQ(base->training().max_norm(), 2);
-  EXPECT_TRUE(base->compile().has_fall_back_to_eager()) << "of all other keys the default";
+  EXPECT_FALSE(base->compile().has_fuse());
+  EXPECT_FALSE(base->compile().has_fall_back_to_eager());
+  EXPECT_TRUE(base->compile().has_fsdp_reorder()) << "of all other keys the default";
 }
 
 TEST(PlanBase, AFileNamesWhatItSays) {

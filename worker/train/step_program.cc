@@ -1,5 +1,8 @@
 #include "worker/train/step_program.h"
 
+#include <optional>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/trace/passes/pipeline.h"
@@ -13,23 +16,43 @@
 
 namespace legoai::train {
 
+namespace {
+
+// The same recipe, whose programs need no compiler.
+absl::StatusOr<parallel::ResolvedRecipe> WithoutFusion(const parallel::ResolvedRecipe& resolved) {
+  v1::Recipe recipe = resolved.recipe();
+  recipe.mutable_compile()->set_fuse(false);
+  return parallel::ResolvedRecipe::Create(recipe, resolved.model(), resolved.mesh().world());
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel::ResolvedRecipe& resolved, Part part,
                                                                  const graph::GoesOn& goes_on) {
   graph::Trace trace;
+  std::optional<graph::Trace> unfused;
+  const v1::CompileSection& compile = resolved.recipe().compile();
   const int64_t rank = comm::CurrentRuntime().rank();
   RETURN_IF_ERROR(comm::CatchStatus([&] {
     ASSIGN_OR_RETURN(auto result, part == Part::kStep ? CaptureStep(resolved, rank) : CaptureEvaluation(resolved, rank));
     trace = std::move(result.trace);
     if (part == Part::kEvaluation) return absl::OkStatus();  // it has no backward, which passes look for
     graph::PassOptions options;
-    options.check = options.check || resolved.recipe().compile().fuse();  // it writes new programs; a wrong one must not train
+    options.check = options.check || compile.fuse();  // it writes new programs; a wrong one must not train
+    if (compile.fuse() && compile.fall_back_to_eager()) {
+      ASSIGN_OR_RETURN(const auto plain, WithoutFusion(resolved));
+      ASSIGN_OR_RETURN(unfused, graph::RunPasses(trace, plain, options));
+    }
     ASSIGN_OR_RETURN(trace, graph::RunPasses(std::move(trace), resolved, options));
     return absl::OkStatus();
   }));
   // A host value, or memory that nobody named, would be that of the capture for ever.
   if (!trace.warnings.empty()) return absl::UnimplementedError(trace.warnings.front());
   auto program = std::unique_ptr<StepProgram>(new StepProgram(std::move(trace)));
-  RETURN_IF_ERROR(program->PrepareKernels(goes_on));
+  program->unfused_ = std::move(unfused);
+  const absl::Status prepared = program->PrepareKernels(goes_on);
+  if (!program->unfused_) RETURN_IF_ERROR(prepared);
+  program->kernels_fault_ = std::string(prepared.message());
   return program;
 }
 
@@ -44,8 +67,15 @@ absl::Status StepProgram::PrepareKernels(const graph::GoesOn& goes_on) {
   return absl::OkStatus();
 }
 
+void StepProgram::LeaveUnfused() {
+  trace_ = *std::move(unfused_);
+  unfused_.reset();
+  notes_.clear();
+}
+
 absl::Status StepProgram::Bind(TrainStep& step, c10::Device device) {
   ASSIGN_OR_RETURN(executor_, graph::Executor::Create(trace_, device));
+  unfused_.reset();
   RETURN_IF_ERROR(step.GatherParameters());
   for (const NamedTensor& state : step.State()) RETURN_IF_ERROR(executor_->Bind(state.name, state.tensor));
   return absl::OkStatus();
@@ -103,7 +133,18 @@ absl::StatusOr<StepPrograms> AdoptPrograms(absl::StatusOr<StepPrograms> captured
                                    "): leave it at false, or let compile.fall_back_to_eager train it so"),
                       absl::StatusCode::kUnimplemented);
   }
-  if (section.fuse()) RETURN_IF_ERROR(CheckKernelsAreOfOneKind(device));
+  if (section.fuse()) {
+    ASSIGN_OR_RETURN(std::string no_kernels, AgreeOnFault(captured->step->kernels_fault(), device));
+    if (no_kernels.empty()) {
+      const absl::Status one_kind = CheckKernelsAreOfOneKind(device);
+      if (!section.fall_back_to_eager() || !absl::IsFailedPrecondition(one_kind)) RETURN_IF_ERROR(one_kind);
+      no_kernels = std::string(one_kind.message());
+    }
+    if (!no_kernels.empty()) {
+      *warning = absl::StrCat("the step is trained as a program without fused operators: ", no_kernels);
+      captured->step->LeaveUnfused();
+    }
+  }
   for (StepProgram* const program : {captured->step.get(), captured->evaluation.get()}) {
     if (program == nullptr) continue;
     ASSIGN_OR_RETURN(const std::string difference, CompareCollectives(program->trace(), device));

@@ -9,6 +9,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,10 @@ class StepProgram {
                                                               const graph::GoesOn& goes_on = nullptr);
 
   const graph::Trace& trace() const { return trace_; }
+  // Why it cannot run its fused operators; empty where it can. Only of a recipe that lets it fall back: else Capture fails.
+  const std::string& kernels_fault() const { return kernels_fault_; }
+  // Becomes the program that the step is without compile.fuse. Of a recipe that fuses and lets it fall back, before Bind.
+  void LeaveUnfused();
   // What a log should say of its kernels: which compiler compiled how many, what was built again and why.
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -52,7 +57,9 @@ class StepProgram {
 
   absl::Status PrepareKernels(const graph::GoesOn& goes_on);
 
-  const graph::Trace trace_;
+  graph::Trace trace_;
+  std::optional<graph::Trace> unfused_;
+  std::string kernels_fault_;
   std::vector<std::string> notes_;
   std::unique_ptr<graph::Executor> executor_;
 };
@@ -68,9 +75,10 @@ absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& res
                                              const graph::GoesOn& goes_on = nullptr);
 
 // All ranks call it at once: they have programs that call the same collectives, bound to `step`, or none has. Where a rank could
-// not capture its own, and the recipe lets it fall back, there are none and `warning` says why. Errors, the same on each rank:
-// FieldError of compile.enable, and of compile.fuse where kernels were built by other compilers, flags or processors on other
-// ranks; those of communication.
+// not capture its own, and the recipe lets it fall back, there are none and `warning` says why; where one has no kernels, or they
+// were built by other compilers, flags or processors than on other ranks, all then have the program without fused operators.
+// Errors, the same on each rank: FieldError of compile.enable, and of compile.fuse where kernels were built otherwise; those of
+// communication.
 absl::StatusOr<StepPrograms> AdoptPrograms(absl::StatusOr<StepPrograms> captured, const v1::CompileSection& section,
                                            TrainStep& step, c10::Device device, std::string* warning);
 

@@ -126,7 +126,7 @@ parallel::ResolvedRecipe Fused(bool fall_back) {
   return parallel::ResolvedRecipe::Create(recipe, plain.model(), 2).value();
 }
 
-// Without a compiler there is an error that says so, or a step without programs.
+// Without a compiler there is an error that says so, or a program without fused operators.
 TEST(FusedKernels, NeedACompiler) {
   setenv("LEGOAI_KERNEL_CACHE", (testing::TempDir() + "/no_compiler").c_str(), 1);
   setenv("LEGOAI_CXX", "/nowhere/c++", 1);
@@ -134,13 +134,21 @@ TEST(FusedKernels, NeedACompiler) {
     const auto resolved = Fused(fall_back);
     comm::testing::RunRanks(resolved.mesh(), [&](int64_t, comm::Runtime&) {
       auto captured = CapturePrograms(resolved, at::kCPU);
-      EXPECT_THAT(captured.status().message(), HasSubstr("compile.fuse: LEGOAI_CXX"));
+      EXPECT_EQ(captured.ok(), fall_back) << captured.status();
+      EXPECT_THAT(fall_back ? captured->step->kernels_fault() : std::string(captured.status().message()),
+                  HasSubstr("compile.fuse: LEGOAI_CXX"));
       const auto step = TrainStep::Build(resolved, at::kCPU, /*materialize=*/true).value();
       std::string warning;
       const auto adopted = AdoptPrograms(std::move(captured), resolved.recipe().compile(), *step, at::kCPU, &warning);
       EXPECT_EQ(adopted.ok(), fall_back) << adopted.status();
       const std::string said = fall_back ? warning : std::string(adopted.status().message());
       EXPECT_THAT(said, HasSubstr("name a C++ compiler"));
+      if (!fall_back) return;
+      ASSERT_NE(adopted->step, nullptr);
+      v1::Recipe plain = resolved.recipe();
+      plain.mutable_compile()->set_fuse(false);
+      const auto unfused = parallel::ResolvedRecipe::Create(plain, resolved.model(), 2).value();
+      EXPECT_EQ(adopted->step->trace().Dump(true), CapturePrograms(unfused, at::kCPU).value().step->trace().Dump(true));
     });
   }
   unsetenv("LEGOAI_CXX");

@@ -10,6 +10,7 @@
 #include "core/trace/passes/fusion_groups.h"
 #include "core/trace/passes/passes.h"
 #include "core/trace/passes/rewriter.h"
+#include "core/trace/passes/step_memory.h"
 
 namespace legoai::graph {
 namespace {
@@ -201,7 +202,8 @@ class KernelMaker {
 
 class Fusing {
  public:
-  explicit Fusing(Trace trace) : groups_(FindFusionGroups(trace)), uses_(trace), rewriter_(std::move(trace)) {}
+  explicit Fusing(Trace trace)
+      : groups_(FindFusionGroups(trace)), uses_(trace), memory_(trace), rewriter_(std::move(trace)) {}
 
   Trace Run() {
     std::vector<FusionGroup> paying;
@@ -229,7 +231,7 @@ class Fusing {
       KernelMaker made(trace(), uses_, *group, nothing);
       made.Make();
       if (made.bytes_after >= made.bytes_before) return false;
-      if (TakesNoMore(*group, made)) return true;
+      if (TakesItsMemory(*group, made)) return true;
       if (group->members.front() < group->place) {
         group->members.erase(group->members.begin());  // it waited, and held memory meanwhile
       } else {
@@ -295,46 +297,24 @@ class Fusing {
     });
   }
 
-  // Whether memory never rises higher between the first member and the last than without the group.
-  bool TakesNoMore(const FusionGroup& group, const KernelMaker& made) {
-    const uint32_t first = std::min(group.members.front(), group.place - 1);
-    const uint32_t last = std::max(group.members.back(), group.place - 1);
-    const std::set<uint32_t> inner(made.inner.begin(), made.inner.end());
-    const auto bytes = [&](uint32_t storage) { return trace().storages[storage].bytes; };
-    int64_t before = 0, after = 0, most_before = 0, most_after = 0;
-    std::set<uint32_t> inputs, late, done;
-    for (const uint32_t value : made.inputs) inputs.insert(trace().values[value].storage);
-    for (uint32_t i = first; i <= last; ++i) {
-      if (i == group.place) Run(made, late, &after, &most_after);
-      const Instruction& instruction = rewriter_.At(i);
-      if (instruction.kind == Instruction::Kind::kFree) {
-        const auto storage = static_cast<uint32_t>(instruction.immediate);
-        if (uses_.born[storage] == kNever) continue;
-        before -= bytes(storage);
-        if (inner.count(storage) > 0) continue;
-        if (inputs.count(storage) > 0 && i < group.place) {
-          late.insert(storage);
-        } else {
-          after -= bytes(storage);
-        }
-        continue;
-      }
-      const bool is_member = std::binary_search(group.members.begin(), group.members.end(), i);
-      for (const uint32_t storage : StoragesOf(trace(), instruction)) {
-        if (uses_.born[storage] != i || trace().storages[storage].kind != StorageKind::kInner) continue;
-        before += bytes(storage);
-        if (!is_member) after += bytes(storage);
-      }
-      most_before = std::max(most_before, before);
-      most_after = std::max(most_after, after);
-    }
-    if (group.place > last) Run(made, late, &after, &most_after);
-    return most_after <= most_before;
-  }
-  void Run(const KernelMaker& made, const std::set<uint32_t>& late, int64_t* after, int64_t* most_after) {
-    for (const uint32_t value : made.results) *after += trace().storages[trace().values[value].storage].bytes;
-    *most_after = std::max(*most_after, *after);
-    for (const uint32_t storage : late) *after -= trace().storages[storage].bytes;
+  // Whether the step has room for the group beside those before it; if so it takes it.
+  bool TakesItsMemory(const FusionGroup& group, const KernelMaker& made) {
+    using Held = StepMemory::Held;
+    const int64_t place = StepMemory::BeforeOf(group.place);
+    std::map<uint32_t, Held> held;
+    const auto hold = [&](uint32_t value, bool is_made) {
+      const uint32_t storage = trace().values[value].storage;
+      if (trace().storages[storage].kind != StorageKind::kInner) return;
+      Held when = memory_.HeldNow(storage);
+      if (is_made) when.from = place;
+      when.until = std::max(when.until, place + 1);
+      held[storage] = when;
+    };
+    for (const uint32_t value : made.inputs) hold(value, false);
+    for (const uint32_t value : made.written) hold(value, false);
+    for (const uint32_t value : made.results) hold(value, true);
+    for (const uint32_t storage : made.inner) held[storage] = Held();
+    return memory_.TryChange(held, group.members);
   }
 
   uint32_t AddList(const std::vector<uint32_t>& values) {
@@ -369,6 +349,7 @@ class Fusing {
 
   std::vector<FusionGroup> groups_;
   const Uses uses_;
+  StepMemory memory_;
   Rewriter rewriter_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -64,12 +65,15 @@ std::vector<std::string> Operators(const Trace& trace) {
   return names;
 }
 
-int64_t Peak(const Trace& trace) {
+// `kernels`: bytes that operators take while they run, by name.
+int64_t Peak(const Trace& trace, const std::map<std::string, int64_t>& kernels = {}) {
   LiveBytes live(trace);
-  int64_t peak = 0;
+  int64_t peak = live.total();
   for (const Instruction& instruction : trace.instructions) {
     live.Run(instruction);
-    peak = std::max(peak, live.total());
+    const bool is_operator = instruction.kind == Instruction::Kind::kOperator;
+    const auto inside = is_operator ? kernels.find(trace.OperatorName(instruction)) : kernels.end();
+    peak = std::max(peak, live.total() + (inside == kernels.end() ? 0 : inside->second));
   }
   return peak;
 }
@@ -256,6 +260,9 @@ TEST(FuseElementwise, KeepsRandomProgramsAsTheyWere) {
     ASSERT_THAT(TraceFindings(fused), IsEmpty()) << "seed " << seed << "\n" << trace.Dump(true) << fused.Dump(true);
     ASSERT_THAT(PassFindings(trace, fused), IsEmpty()) << "seed " << seed << "\n" << trace.Dump(true) << fused.Dump(true);
     for (const Instruction& instruction : fused.instructions) fused_operators += FusedKernelText(fused, instruction) != nullptr;
+    ASSERT_LE(Peak(fused), Peak(trace)) << "seed " << seed;
+    const std::map<std::string, int64_t> kernels = {{"test::product", 900}, {"test::overwrite", 300}, {"aten::add.Tensor", 500}};
+    ASSERT_LE(Peak(fused, kernels), Peak(trace, kernels)) << "seed " << seed << "\n" << trace.Dump(true) << fused.Dump(true);
   }
   EXPECT_GT(fused_operators, 1000);
 }
@@ -289,7 +296,7 @@ TEST(FuseElementwise, StaysBeforeAnEventThatOthersWaitFor) {
   b.RecordEvent(comm::kCompute, 1);
   b.WaitEvent(comm::kReduceScatter, 1);
   const Tensor copy = b.New(v1::FLOAT32, kShape);
-  b.Op("test::copy", {a}, {copy}).stream = comm::kReduceScatter;
+  b.Op("aten::clone", {a}, {copy}).stream = comm::kReduceScatter;
   const Tensor out = b.Mul(a, y);
   const Trace fused = Fused(b.Ending({{"out", out}, {"a", a}, {"copy", copy}}));
   EXPECT_EQ(Operators(fused).front(), "fused aten::silu aten::mul.Tensor");
@@ -376,6 +383,76 @@ TEST(FuseElementwise, NormalizesTheSumItMakes) {
   const Trace fused = Fused(b.Ending({{"sum", sum}, {"out", out}, {"rstd", rstd}}));
   EXPECT_THAT(Operators(fused), ElementsAre("fused aten::add.Tensor lego::rms_norm"));
   EXPECT_THAT(*FusedKernelText(fused, fused.instructions.back()), HasSubstr("loop 6,8\n"));
+}
+
+// A sum and its norm, whose second operand dies with the sum: as one operator they hold it beside what the norm makes.
+// `elsewhere`: elements that the step holds at another time.
+Trace SumAndNorm(int64_t elsewhere) {
+  Step b;
+  const Tensor weight = b.Input("weight", {8}), x = b.Make("test::make", {}), y = b.Make("test::make", {});
+  const Tensor sum = b.Add(x, y);
+  b.Done(x), b.Done(y);
+  const Tensor out = b.New(v1::FLOAT32, kShape), rstd = b.New(v1::FLOAT32, {2, 3});
+  b.Op("lego::rms_norm", {sum, weight, 1e-5}, {out, rstd});
+  b.Done(b.Make("test::make", {}, {elsewhere}));
+  return b.Ending({{"sum", sum}, {"out", out}, {"rstd", rstd}});
+}
+
+TEST(FuseElementwise, HoldsMoreWhereTheStepHasRoom) {
+  // In one they hold 824 bytes, by themselves 608 and 440; the step holds 440 and what is elsewhere.
+  EXPECT_THAT(Operators(Fused(SumAndNorm(96))),
+              ElementsAre("test::make", "test::make", "fused aten::add.Tensor lego::rms_norm", "test::make"));
+  EXPECT_THAT(Operators(Fused(SumAndNorm(95))),
+              ElementsAre("test::make", "test::make", "aten::add.Tensor", "lego::rms_norm", "test::make"));
+}
+
+// Two groups over one another, each of which holds what it casts for longer: 960 and 964 bytes one by one, 1056 together.
+Trace TwoGroups(int64_t elsewhere) {
+  Step b;
+  Tensor made[2], cast[2], sums[2];
+  for (int i = 0; i < 2; ++i) made[i] = b.Make("test::make", {}), cast[i] = b.New(v1::BFLOAT16, kShape);
+  for (int i = 0; i < 2; ++i) {
+    b.Op("aten::_to_copy", {made[i]}, {cast[i]});
+    b.Done(made[i]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const Tensor other = b.Input("other" + std::to_string(i), kShape), product = b.New(v1::FLOAT32, kShape);
+    b.Op("aten::mul.Tensor", {cast[i], other}, {product});
+    sums[i] = b.Make("aten::sum", {product}, {1});
+    b.Done(product);
+  }
+  b.Done(b.Make("test::make", {}, {elsewhere}));
+  return b.Ending({{"a", cast[0]}, {"b", cast[1]}, {"c", sums[0]}, {"d", sums[1]}});
+}
+
+TEST(FuseElementwise, GroupsShareTheRoom) {
+  for (const auto& [elsewhere, groups] : std::map<int64_t, int64_t>{{93, 0}, {94, 1}, {117, 1}, {118, 2}}) {
+    const std::vector<std::string> names = Operators(Fused(TwoGroups(elsewhere)));
+    EXPECT_EQ(std::count(names.begin(), names.end(), "fused aten::_to_copy aten::mul.Tensor"), groups) << elsewhere;
+  }
+}
+
+// What an operator takes inside is not known here: nothing more is held beside it, however much the step holds elsewhere.
+TEST(FuseElementwise, HoldsNothingMoreBesideKernelsThatTakeMemory) {
+  for (const char* const between : {"aten::neg", "aten::mm"}) {
+    Step b;
+    const Tensor made = b.Make("test::make", {}), y = b.Input("y", kShape);
+    const Tensor m = b.Input("m", {4, 4}), a = b.New(v1::BFLOAT16, kShape);
+    b.Op("aten::_to_copy", {made}, {a});
+    b.Done(made);
+    const Tensor other = b.New(v1::FLOAT32, {4, 4});
+    if (between == std::string("aten::mm")) {
+      b.Op(between, {m, m}, {other});
+    } else {
+      b.Op(between, {m}, {other});
+    }
+    const Tensor out = b.New(v1::FLOAT32, kShape);
+    b.Op("aten::mul.Tensor", {a, y}, {out});
+    b.Done(b.Make("test::make", {}, {1000}));
+    const auto names = Operators(Fused(b.Ending({{"a", a}, {"other", other}, {"out", out}})));
+    const bool is_fused = std::find(names.begin(), names.end(), "fused aten::_to_copy aten::mul.Tensor") != names.end();
+    EXPECT_EQ(is_fused, between == std::string("aten::neg")) << between;
+  }
 }
 
 // Waiting would hold a large input longer than the results are apart.

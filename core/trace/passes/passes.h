@@ -52,8 +52,9 @@ absl::StatusOr<Trace> AsyncTensorParallel(Trace trace);
 // (core/trace/fused_kernel.h): additions, products, SiLU and GELU and their gradients, casts, rotations of RoPE, and RMSNorm as
 // it follows a residual. Of float32 and bfloat16 on the compute stream, within a phase of a microbatch; what only they read is
 // never written. A member waits for the group, or comes forward to it, past operators that touch none of its tensors. A group is
-// made only where it moves fewer bytes and memory rises no higher meanwhile. Values differ from the operators' one by one by the
-// roundings that are left out between them, and by those of exp (worker/graph/kernel_source.h). `trace` is of one level.
+// made only where it moves fewer bytes, and the step's peak does not rise (step_memory.h). Values differ from the operators' one
+// by one by the roundings that are left out between them, and by those of exp (worker/graph/kernel_source.h). `trace` is of one
+// level.
 absl::StatusOr<Trace> FuseElementwise(Trace trace);
 
 }  // namespace legoai::graph
