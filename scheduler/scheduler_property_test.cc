@@ -169,7 +169,7 @@ class BruteForce {
   void Start(const WaitingJob& job, const std::string& name) {
     for (WorkerView& worker : workers_) worker.free -= worker.name == name ? job.slots : 0;
     held_.push_back({name, job.slots, EndOf(job)});
-    decision_.grants.push_back({job.name, name, job.slots});
+    decision_.grants.push_back({job.name, {name}, job.slots});
   }
 
   std::optional<absl::Time> BecomesHead(const WaitingJob& job) {

@@ -158,7 +158,7 @@ class Controller : public Fleet {
   using Starts = std::vector<v1::StartAttempt>;
   absl::StatusOr<Starts> StoreLease(const scheduler::Grant& grant, v1::Job* job, v1::Attempt* attempt);
   bool CanServe(const scheduler::Grant& grant) const;
-  std::optional<std::string> SendStart(Lease part, const v1::StartAttempt& start);
+  std::optional<std::string> SendStart(const Lease& part, const v1::StartAttempt& start);
   void LoseLease(const Lease& lease, const std::string& reason);
 
   // controller_stops.cc: trainers that are to stop, for good or to be moved.

@@ -141,7 +141,7 @@ bool Controller::CanServe(const scheduler::Grant& grant) const {
 }
 
 // Why it cannot be sent; nothing: it is.
-std::optional<std::string> Controller::SendStart(Lease part, const v1::StartAttempt& start) {
+std::optional<std::string> Controller::SendStart(const Lease& part, const v1::StartAttempt& start) {
   v1::ToAgent message;
   *message.mutable_start() = start;
   const auto place = agents_.PlaceOf(part.worker);

@@ -439,11 +439,11 @@ absl::StatusOr<launch::TrainRequest> AttemptRequest(const v1::StartAttempt& star
   request.model = start.model();
   request.nproc = start.placement().slots();
   if (start.has_gang()) {
-    request.gang = {.hosts = start.gang().workers(),
-                    .host = start.gang().index(),
-                    .address = start.gang().address(),
-                    .port = start.gang().port(),
-                    .device = device.type()};
+    request.gang = launch::GangPlace{.hosts = start.gang().workers(),
+                                     .host = start.gang().index(),
+                                     .address = start.gang().address(),
+                                     .port = start.gang().port(),
+                                     .device = device.type()};
   }
   request.trainer = trainer;
   request.lease.emplace();
