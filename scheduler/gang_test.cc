@@ -74,9 +74,10 @@ TEST(Gang, FillsTheSmallestPlaceThatHoldsIt) {
 }
 
 TEST(Gang, NeighboursFollowEachOther) {
-  const Snapshot snapshot{{Worker("a", 1, 1, {"r2"}), Worker("b", 1, 1, {"r1"}), Worker("c", 1, 1, {"r2"}), Worker("d", 1, 1, {"r1"})},
-                          {Gang("j", 4, 1)},
-                          {}};
+  const Snapshot snapshot{
+      {Worker("a", 1, 1, {"r2"}), Worker("b", 1, 1, {"r1"}), Worker("c", 1, 1, {"r2"}), Worker("d", 1, 1, {"r1"})},
+      {Gang("j", 4, 1)},
+      {}};
   EXPECT_EQ(Schedule(kNow, snapshot).grants.at(0).workers, (Strings{"b", "d", "a", "c"}));
 }
 

@@ -222,7 +222,8 @@ void CheckGrants(const Snapshot& snapshot, const Decision& decision) {
   std::set<std::string> seen;
   for (const Grant& grant : decision.grants) {
     ASSERT_TRUE(seen.insert(grant.job).second) << grant.job << " is granted twice";
-    ASSERT_TRUE(jobs.count(grant.job) > 0 && workers.count(grant.workers.at(0)) > 0) << grant.job << " on " << grant.workers.at(0);
+    ASSERT_TRUE(jobs.count(grant.job) > 0 && workers.count(grant.workers.at(0)) > 0)
+        << grant.job << " on " << grant.workers.at(0);
     EXPECT_EQ(grant.slots, jobs[grant.job].slots) << grant.job << " did not get its gang";
     EXPECT_TRUE(MayUse(jobs[grant.job], workers[grant.workers.at(0)])) << grant.job << " on " << grant.workers.at(0);
     workers[grant.workers.at(0)].free -= grant.slots;

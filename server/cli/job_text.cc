@@ -261,9 +261,9 @@ std::string TransitionText(const v1::Transition& transition) {
 }
 
 std::string LogText(const v1::LogLine& line) {
+  const std::string worker = line.worker().empty() ? "" : " " + Id(line.worker());
   return absl::StrCat(TimeText(line.time_us()), line.attempt() == 0 ? "" : absl::StrCat("  attempt ", line.attempt()),
-                      line.has_rank() ? absl::StrCat(" rank ", line.rank()) : line.worker().empty() ? "" : " " + Id(line.worker()),
-                      "  ", LevelText(line.level()),
+                      line.has_rank() ? absl::StrCat(" rank ", line.rank()) : worker, "  ", LevelText(line.level()),
                       line.level().empty() ? "" : ": ", line.text());
 }
 

@@ -174,8 +174,8 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
   // In the book before it is sent: whoever connects or leaves from now on finds it there.
   book_.Grant(parts);
   if (!CanServe(grant)) {
-    const std::string& worker = parts.front().worker;
-    return LoseLease(parts.front(), absl::StrCat(worker, parts.size() > 1 ? ", or another of its workers," : "", " has other slots now"));
+    const char* const others = parts.size() > 1 ? ", or another of its workers," : "";
+    return LoseLease(parts.front(), absl::StrCat(parts.front().worker, others, " has other slots now"));
   }
   for (size_t i = 0; i < parts.size(); ++i) {
     if (const auto why = SendStart(parts[i], starts->at(i))) return LoseLease(parts[i], *why);

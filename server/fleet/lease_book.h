@@ -52,7 +52,8 @@ class LeaseBook {
   // Renews those that this process holds, and returns the others.
   std::vector<v1::LeaseId> Renew(const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases, const std::string& worker,
                                  const std::string& instance, absl::Duration now);
-  // The agent of its first worker was told to stop it in this session, after a checkpoint, for which there is time until the deadline, or at once.
+  // The agent of its first worker was told to stop it in this session, after a checkpoint, for which there is time until the
+  // deadline, or at once.
   void ToldToStop(const std::string& job, int64_t epoch, uint64_t session, bool save, int64_t deadline_us);
 
   // Nobody could be heard for that long: the server itself did not run.

@@ -78,7 +78,8 @@ class Reconciler {
     std::vector<std::string> possible = {waiting.kind};
     bool all = !stays;
     for (const auto& [kind, largest] : there->second) {
-      const bool refused = refusal != memory_.refusals.end() && refusal->second.Refuses(ClusterName(kind, waiting.slots, job.workers));
+      const std::string cluster = ClusterName(kind, waiting.slots, job.workers);
+      const bool refused = refusal != memory_.refusals.end() && refusal->second.Refuses(cluster);
       if (kind == waiting.kind) continue;
       if (!stays && !refused) possible.push_back(kind);
       all = all && !refused;
@@ -146,10 +147,10 @@ class Reconciler {
     if (refusal == memory_.refusals.end()) return "it is planned for fewer slots if they do not come back soon";
     // A restarting job has it as its reason already.
     const std::string tried = job.state == v1::RESTARTING ? "" : absl::StrCat(refusal->second.text, "; ");
-    return absl::StrCat(tried, "it waits for ",
-                        job.workers == 1 ? absl::StrCat("a worker with ", job.world_size, " slots")
-                                         : absl::StrCat(job.workers, " workers with ", job.world_size / job.workers, " slots each"),
-                        ", or for other slots to be planned for: connect one, or cancel the job");
+    const int64_t each = job.world_size / job.workers;
+    const std::string those = job.workers == 1 ? absl::StrCat("a worker with ", each, " slots")
+                                               : absl::StrCat(job.workers, " workers with ", each, " slots each");
+    return absl::StrCat(tried, "it waits for ", those, ", or for other slots to be planned for: connect one, or cancel the job");
   }
 
   // ---- Plans ----
@@ -175,8 +176,8 @@ class Reconciler {
     }
   }
 
-  // Slots for which it was not found in vain that it has no recipe: of several workers, fewer and fewer are tried. The first offer
-  // where there is none.
+  // What it can be planned for and has not been in vain: of several workers fewer and fewer slots are tried. The first offer where
+  // there is nothing else.
   const Offer& NotRefused(const ActiveJob& job) {
     const Offer& first = offers_.To(job.wanted);
     const auto refusal = memory_.refusals.find(job.name);

@@ -1,6 +1,6 @@
-// Whether the workers of a gang see one folder: the first leaves a note in the attempt's run directory, and the others look for it
-// before they train, since checkpoints that each wrote to a disk of its own would be whole nowhere. Thread-safety: functions of
-// the file system.
+// Whether the workers of a gang see one folder: the first leaves a note in the attempt's run directory, and the others look for
+// it before they train, since checkpoints that each wrote to a disk of its own would be whole nowhere. Thread-safety: functions
+// of the file system.
 #pragma once
 
 #include <functional>

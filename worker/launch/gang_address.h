@@ -27,7 +27,8 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& interface);
 // The name of the variable in a rank's environment that says which interface Gloo uses, as in PyTorch.
 inline constexpr char kGlooInterface[] = "GLOO_SOCKET_IFNAME";
 
-// Has this host's ranks, Gloo's and NCCL's, talk to other hosts by `interface`: in this process's environment, which they inherit.
+// Has this host's ranks, by Gloo and NCCL, talk to other hosts over `interface`: in this process's environment, which they
+// inherit.
 // Errors: as of AddressOfInterface. Not thread-safe: call it before threads are started.
 absl::Status UseInterface(const std::string& interface);
 
