@@ -35,9 +35,13 @@ class GangTest : public ServiceTest {
     EXPECT_TRUE(spec.ok()) << spec.status();
     spec->mutable_resources()->set_min_slots(min_slots);
     spec->mutable_planning()->clear_constraints();
+    // All that decides in which order numbers are added.
     for (const std::string& constraint :
          {std::string("training.mixed_precision_param=float32"), std::string("parallelism.tensor_parallel_degree=1"),
-          "parallelism.pipeline_parallel_degree=" + std::to_string(stages), std::string("activation_checkpoint.mode=none")}) {
+          "parallelism.pipeline_parallel_degree=" + std::to_string(stages), std::string("activation_checkpoint.mode=none"),
+          std::string("parallelism.pipeline_parallel_schedule=1F1B"),
+          std::string("parallelism.pipeline_parallel_microbatch_size=1"),
+          "parallelism.data_parallel_shard_degree=" + std::to_string(slots / stages)}) {
       spec->mutable_planning()->add_constraints(constraint);
     }
     spec->mutable_policy()->set_max_restarts(100);
@@ -143,7 +147,8 @@ TEST_F(GangTest, AWorkerThatIsCutOffIsReplacedAndFencedOff) {
 TEST_F(GangTest, WhereAWorkerDoesNotComeBackTheJobIsPlannedForThoseThatAreLeft) {
   // The third stage's ranks go; two stages are as good for the data's order.
   v1::JobSpec spec = Spec(3, 3, /*min_slots=*/2);
-  spec.mutable_planning()->mutable_constraints()->DeleteSubrange(2, 1);  // as many stages as it likes
+  spec.mutable_planning()->clear_constraints();  // as many stages, and shards, as it likes
+  spec.mutable_planning()->add_constraints("training.mixed_precision_param=float32");
   StartMember("a", 1);
   StartMember("b", 1);
   pid_t third = StartMember("c", 1);

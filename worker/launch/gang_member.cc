@@ -202,6 +202,8 @@ class Member {
       left_ = true;
       return;
     }
+    // Of a lease this host's part alone is over: the others hear that it is gone.
+    if (request_.lease && *stop == Stop::kKill) return Lose(absl::CancelledError("killed as asked"), /*kill=*/true);
     v1::FromHost message;
     message.mutable_stop()->set_way(*stop == Stop::kSave      ? v1::StopAsked::SAVE
                                     : *stop == Stop::kDiscard ? v1::StopAsked::DISCARD
@@ -209,15 +211,15 @@ class Member {
     link_->Send(message);
   }
 
-  void Lose(const absl::Status& why) {
+  void Lose(const absl::Status& why, bool kill = false) {
     lost_ = why;
-    EndRanks();
+    EndRanks(kill);
   }
 
-  void EndRanks() {
+  void EndRanks(bool kill = false) {
     if (supervisor_ == nullptr) return;
     v1::ToHost message;
-    message.mutable_end();
+    message.mutable_end()->set_kill(kill);
     supervisor_->Handle(message);
   }
 
