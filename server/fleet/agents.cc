@@ -267,7 +267,7 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
                      .accepts = entry.session != 0 && heard && !entry.leaves && entry.facts.state() == v1::READY,
                      .kind = SlotKind(entry.facts),
                      .gang = GangOf(entry.facts),
-                     .place = PlaceOf(entry.facts)});
+                     .place = TopologyOf(entry.facts)});
   }
   return views;
 }

@@ -177,7 +177,7 @@ std::string GangOf(const v1::Worker& worker) {
   return absl::StrCat(SlotKind(worker), "; ", worker.runs(), is_loopback ? "; host " + worker.host() : "");
 }
 
-std::vector<std::string> PlaceOf(const v1::Worker& worker) {
+std::vector<std::string> TopologyOf(const v1::Worker& worker) {
   const auto label = [&](const char* name) {
     const auto found = worker.labels().find(name);
     return found == worker.labels().end() ? std::string() : found->second;

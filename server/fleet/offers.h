@@ -61,7 +61,7 @@ std::string GangOf(const v1::Worker& worker);
 // The labels that say where a worker is: which share a rack's switch, and which the links of an NVLink domain.
 inline constexpr char kRackLabel[] = "rack", kNvlinkDomainLabel[] = "nvlink-domain";
 // Rack, NVLink domain, host.
-std::vector<std::string> PlaceOf(const v1::Worker& worker);
+std::vector<std::string> TopologyOf(const v1::Worker& worker);
 
 // "2 slots of cpu (...)", "3 workers with 2 slots of cpu (...)", and the inverse.
 std::string ClusterName(const std::string& kind, int64_t slots, int64_t workers = 1);
