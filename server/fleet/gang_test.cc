@@ -78,7 +78,7 @@ TEST(Offers, OfSeveralWorkersAreForJobsThatFitOnNone) {
   EXPECT_EQ(offers.To(Wanted(10)).workers, 2);
   EXPECT_EQ(offers.To(Wanted(6)).slots * offers.To(Wanted(6)).workers, 6);
   EXPECT_EQ(offers.To(Wanted(9, 9)).worker, nullptr);
-  EXPECT_THAT(offers.WhyNone(Wanted(9, 9)), HasSubstr("2 that are alike have 8 together"));
+  EXPECT_THAT(offers.WhyNone(Wanted(9, 9)), HasSubstr("of one kind that see the same runs, of which 2 have 8 together"));
   EXPECT_TRUE(offers.Has(Wanted(8), 3, 2));
   EXPECT_FALSE(offers.Has(Wanted(8), 3, 3));
 }
@@ -89,7 +89,7 @@ TEST(Offers, MixedKindsAreRefusedByName) {
   Offers offers({Shown(Member("a", 2)), Shown(other)});
   EXPECT_EQ(offers.To(Wanted(4, 4)).worker, nullptr);
   const std::string why = offers.WhyNone(Wanted(4, 4));
-  EXPECT_THAT(why, HasSubstr("as many on each of several of one kind, and there are a100-sxm-40 ("));
+  EXPECT_THAT(why, HasSubstr("as many on each of several of one kind that see the same runs; there are a100-sxm-40 ("));
   EXPECT_THAT(why, HasSubstr(", and h100-sxm-80 ("));
   EXPECT_EQ(offers.To(Wanted(4)).workers, 1) << "two are enough for it";
 }

@@ -125,12 +125,12 @@ std::string Offers::WhyNone(const v1::Resources& wanted) {
   const Offer several = OfSeveral(any, /*free=*/false);
   return absl::StrCat("resources.min_slots is ", wanted.min_slots(), " and the largest worker of ", of, " has ", largest,
                       largest == 1 ? " slot" : " slots",
+                      "; all slots of a job are on one worker, or as many on each of several of one kind that see the same runs",
                       several.worker == nullptr
-                          ? ", and no others there that are alike and share their runs may train with it"
-                          : absl::StrCat(", and ", several.workers, " that are alike have ", Ranks(several), " together"),
-                      "; all slots of a job are on one worker, or as many on each of several of one kind",
-                      kinds.size() > 1 ? absl::StrCat(", and there are ", absl::StrJoin(kinds, ", and ")) : "",
-                      ": connect workers with at least ", wanted.min_slots(),
+                          ? ""
+                          : absl::StrCat(", of which ", several.workers, " have ", Ranks(several), " together"),
+                      kinds.size() > 1 ? absl::StrCat("; there are ", absl::StrJoin(kinds, ", and ")) : "",
+                      ": connect a worker with at least ", wanted.min_slots(),
                       " slots, or cancel the job and submit it with a smaller resources.min_slots");
 }
 
