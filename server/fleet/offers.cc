@@ -49,6 +49,10 @@ std::string SpeedText(double per_second, std::string_view unit) {
 
 }  // namespace
 
+Offers::Offers(std::vector<v1::Worker> workers) : workers_(std::move(workers)) {
+  for (const v1::Worker& worker : workers_) gangs_.push_back(GangOf(worker));
+}
+
 const Offer& Offers::To(const v1::Resources& wanted) {
   const auto [offer, is_new] = made_.try_emplace(wanted.SerializeAsString());
   if (is_new) offer->second = Make(wanted);
@@ -80,8 +84,8 @@ Offer Offers::Make(const v1::Resources& wanted) const {
 Offer Offers::OfSeveral(const v1::Resources& wanted, bool free) const {
   const int64_t most = wanted.slots() > 0 ? wanted.slots() : wanted.min_slots();
   std::map<std::string, std::vector<const v1::Worker*>> gangs;
-  for (const v1::Worker& worker : workers_) {
-    if (Suits(worker, wanted) && !GangOf(worker).empty()) gangs[GangOf(worker)].push_back(&worker);
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (Suits(workers_[i], wanted) && !gangs_[i].empty()) gangs[gangs_[i]].push_back(&workers_[i]);
   }
   const auto slots_of = [free](const v1::Worker& worker) { return free ? FreeSlots(worker) : worker.slots(); };
   Offer best;
@@ -98,17 +102,23 @@ Offer Offers::OfSeveral(const v1::Resources& wanted, bool free) const {
   return best;
 }
 
-bool Offers::Has(const v1::Resources& wanted, int64_t workers, int64_t slots) const {
+bool Offers::Has(const v1::Resources& wanted, int64_t workers, int64_t slots) {
+  if (workers == 1) return To(wanted).largest >= slots;
   std::map<std::string, int64_t> alike;
-  for (const v1::Worker& worker : workers_) {
-    if (!Suits(worker, wanted) || worker.slots() < slots) continue;
-    if (workers == 1) return true;
-    if (const std::string gang = GangOf(worker); !gang.empty() && ++alike[gang] >= workers) return true;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (gangs_[i].empty() || !Suits(workers_[i], wanted) || workers_[i].slots() < slots) continue;
+    if (++alike[gangs_[i]] >= workers) return true;
   }
   return false;
 }
 
-std::string Offers::WhyNone(const v1::Resources& wanted) {
+const std::string& Offers::WhyNone(const v1::Resources& wanted) {
+  const auto [why, is_new] = why_.try_emplace(wanted.SerializeAsString());
+  if (is_new) why->second = MakeWhyNone(wanted);
+  return why->second;
+}
+
+std::string Offers::MakeWhyNone(const v1::Resources& wanted) {
   const std::string of = absl::StrCat("pool ", wanted.pool(), wanted.device_type().empty() ? "" : " of " + wanted.device_type());
   const int64_t largest = To(wanted).largest;
   if (largest == 0) {

@@ -24,25 +24,29 @@ struct Offer {
 
 class Offers {
  public:
-  explicit Offers(std::vector<v1::Worker> workers) : workers_(std::move(workers)) {}
+  explicit Offers(std::vector<v1::Worker> workers);
 
   // Free slots if they are at least min_slots; otherwise all slots of a worker, for which the job then waits. Valid as long as
   // this object.
   const Offer& To(const v1::Resources& wanted);
   // Whether there are so many workers, one, or several that are alike, with so many slots each, used or free.
-  bool Has(const v1::Resources& wanted, int64_t workers, int64_t slots) const;
+  bool Has(const v1::Resources& wanted, int64_t workers, int64_t slots);
 
   const v1::Worker* Find(const std::string& worker) const;  // null if there is none of this name
 
-  // Why To(wanted) has no worker, with a remedy.
-  std::string WhyNone(const v1::Resources& wanted);
+  // Why To(wanted) has no worker, with a remedy. Valid as long as this object.
+  const std::string& WhyNone(const v1::Resources& wanted);
 
  private:
   Offer Make(const v1::Resources& wanted) const;
   Offer OfSeveral(const v1::Resources& wanted, bool free) const;
 
+  std::string MakeWhyNone(const v1::Resources& wanted);
+
   const std::vector<v1::Worker> workers_;
-  std::map<std::string, Offer> made_;  // by request
+  std::vector<std::string> gangs_;         // of the workers, in their order
+  std::map<std::string, Offer> made_;      // by request
+  std::map<std::string, std::string> why_;  // by request
 };
 
 // "2 slots of workers/a", "2 slots of each of workers/a, workers/b", with " (8 were asked for)" if the job accepts fewer than it
