@@ -1,6 +1,9 @@
 #include "scheduler/fleet.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "scheduler/gang.h"
 
 namespace legoai::scheduler {
 namespace {
@@ -21,7 +24,9 @@ Fleet::Fleet(absl::Time now, const Snapshot& snapshot) {
     const auto [group, is_new] = accepting_.try_emplace(WantedBy(job));
     if (!is_new) continue;
     for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
-      if (Suits(*workers_[i].view, job)) group->second.workers.push_back(i);
+      if (!Suits(*workers_[i].view, job)) continue;
+      group->second.workers.push_back(i);
+      if (!workers_[i].view->gang.empty()) group->second.gangs[workers_[i].view->gang].push_back(i);
     }
     Survey(&group->second);
   }
@@ -72,19 +77,62 @@ int64_t Fleet::FreeSlotsAt(int worker, absl::Time at) const {
   return free;
 }
 
-Reservation Reserve(const Fleet& fleet, const WaitingJob& job, const std::vector<int>& could_use) {
-  Reservation best{&job, -1, std::nullopt, 0};
+namespace {
+
+Reservation ReserveOne(const Fleet& fleet, const WaitingJob& job, const std::vector<int>& could_use) {
+  Reservation best{&job, {}, std::nullopt};
+  int chosen = -1;
   for (int worker : could_use) {
     const auto at = fleet.FreeAt(worker, job.slots);
     if (!at.has_value()) continue;
     const bool earlier = !best.at.has_value() || *at < *best.at;
     const bool same = best.at.has_value() && *at == *best.at;
-    if (!earlier && !(same && fleet.workers()[worker].free > fleet.workers()[best.worker].free)) continue;
-    best.worker = worker;
+    if (!earlier && !(same && fleet.workers()[worker].free > fleet.workers()[chosen].free)) continue;
+    chosen = worker;
     best.at = at;
   }
-  if (best.worker >= 0) best.left_over = fleet.FreeSlotsAt(best.worker, *best.at) - job.slots;
+  if (chosen >= 0) best.left_over[chosen] = fleet.FreeSlotsAt(chosen, *best.at) - job.slots;
   return best;
+}
+
+// When each of them will have so many slots free, the earliest first; those of which that is not known are left out.
+std::vector<std::pair<absl::Time, int>> ReadyTimes(const Fleet& fleet, const std::vector<int>& workers, int64_t slots) {
+  std::vector<std::pair<absl::Time, int>> ready;
+  for (int worker : workers) {
+    if (fleet.workers()[worker].free >= slots) {
+      ready.push_back({absl::InfinitePast(), worker});
+    } else if (const auto at = fleet.FreeAt(worker, slots)) {
+      ready.push_back({*at, worker});
+    }
+  }
+  std::sort(ready.begin(), ready.end());
+  return ready;
+}
+
+// All start when the last of them has its slots.
+Reservation ReserveGang(const Fleet& fleet, const WaitingJob& job, const std::vector<int>& could_use) {
+  Reservation best{&job, {}, std::nullopt};
+  std::map<std::string, std::vector<int>> gangs;
+  for (int worker : could_use) gangs[fleet.workers()[worker].view->gang].push_back(worker);
+  const auto count = static_cast<size_t>(job.workers);
+  for (const auto& [gang, workers] : gangs) {
+    const auto ready = ReadyTimes(fleet, workers, job.slots);
+    if (ready.size() < count || (best.at && ready[count - 1].first >= *best.at)) continue;
+    best.at = ready[count - 1].first;
+    std::vector<int> by_then;
+    for (const auto& [at, worker] : ready) {
+      if (at <= *best.at) by_then.push_back(worker);
+    }
+    best.left_over.clear();
+    for (int worker : Nearest(fleet, by_then, count)) best.left_over[worker] = fleet.FreeSlotsAt(worker, *best.at) - job.slots;
+  }
+  return best;
+}
+
+}  // namespace
+
+Reservation Reserve(const Fleet& fleet, const WaitingJob& job, const std::vector<int>& could_use) {
+  return job.workers == 1 ? ReserveOne(fleet, job, could_use) : ReserveGang(fleet, job, could_use);
 }
 
 void Reservations::Add(const Reservation& reservation, const std::vector<int>& could_use) {
@@ -99,17 +147,17 @@ const Reservation* Reservations::Of(const WaitingJob& job) const {
 
 bool Reservations::Outlasts(int worker, absl::Time end) const {
   const Reservation* kept = keeps_[worker];
-  return kept != nullptr && kept->worker == worker && end > *kept->at;
+  return kept != nullptr && kept->left_over.count(worker) > 0 && end > *kept->at;
 }
 
 bool Reservations::Allow(int worker, int64_t slots, absl::Time end) const {
   const Reservation* kept = keeps_[worker];
-  if (kept != nullptr && kept->worker < 0) return false;
-  return !Outlasts(worker, end) || slots <= kept->left_over;
+  if (kept != nullptr && kept->left_over.empty()) return false;
+  return !Outlasts(worker, end) || slots <= kept->left_over.at(worker);
 }
 
 void Reservations::Started(int worker, int64_t slots, absl::Time end) {
-  if (Outlasts(worker, end)) keeps_[worker]->left_over -= slots;
+  if (Outlasts(worker, end)) keeps_[worker]->left_over.at(worker) -= slots;
 }
 
 }  // namespace legoai::scheduler

@@ -36,6 +36,7 @@ class Fleet {
     int64_t largest = 0;       // most slots of one worker
     int64_t most_free = 0;     // on one worker
     int freest = -1;           // the first by name with most_free; -1: nothing is free
+    std::map<std::string, std::vector<int>> gangs;  // those that may train together, by WorkerView::gang
   };
   const Group& Accepting(const WaitingJob& job) const;  // a job of the snapshot
 
@@ -61,13 +62,13 @@ class Fleet {
 
 struct Reservation {
   const WaitingJob* job = nullptr;
-  int worker = -1;               // where it will start; -1: unknown
-  std::optional<absl::Time> at;  // when
-  int64_t left_over = 0;         // slots of that worker that are then still free
+  std::map<int, int64_t> left_over;  // by worker where it will start: slots that are then still free; empty: unknown
+  std::optional<absl::Time> at;      // when
 };
 
-// Where a job that fits nowhere now will fit first; ties go to the worker with the most free slots now (so that the choice is
-// stable across calls), then by name. `could_use`: workers that are large enough.
+// Where a job that fits nowhere now will fit first. Of one worker, ties go to the worker with the most free slots now (so that the
+// choice is stable across calls), then by name; of several, to the first gang by name. `could_use`: workers that are large enough, and
+// enough of them of each gang.
 Reservation Reserve(const Fleet& fleet, const WaitingJob& job, const std::vector<int>& could_use);
 
 class Reservations {

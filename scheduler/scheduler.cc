@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/fleet.h"
+#include "scheduler/gang.h"
 
 namespace legoai::scheduler {
 namespace {
@@ -42,13 +43,66 @@ int BestFit(const Fleet& fleet, const Reservations& reservations, const WaitingJ
   return best;
 }
 
+// As many workers that fit, of one gang, as the job wants, where nobody's reservation is hurt: of the job's kind rather than of
+// another, then the nearest to each other; empty: none.
+std::vector<int> BestGang(const Fleet& fleet, const Reservations& reservations, const WaitingJob& job, absl::Time end) {
+  std::vector<int> best;
+  std::pair<bool, std::vector<size_t>> best_cost;
+  for (const auto& [gang, workers] : fleet.Accepting(job).gangs) {
+    std::vector<int> fit;
+    for (int worker : workers) {
+      if (fleet.workers()[worker].free >= job.slots && reservations.Allow(worker, job.slots, end)) fit.push_back(worker);
+    }
+    if (static_cast<int64_t>(fit.size()) < job.workers) continue;
+    std::vector<int> nearest = Nearest(fleet, fit, static_cast<size_t>(job.workers));
+    const std::pair cost(fleet.workers()[nearest[0]].view->kind != job.kind, Spread(fleet, nearest));
+    if (!best.empty() && best_cost <= cost) continue;
+    best = std::move(nearest);
+    best_cost = cost;
+  }
+  return best;
+}
+
+std::vector<int> Fit(const Fleet& fleet, const Reservations& reservations, const WaitingJob& job, absl::Time end) {
+  if (job.workers > 1) return BestGang(fleet, reservations, job, end);
+  const int worker = BestFit(fleet, reservations, job, end);
+  return worker < 0 ? std::vector<int>() : std::vector<int>{worker};
+}
+
+// Of the workers of one gang, the most that have so many slots, `free` or at all.
+int64_t MostAlike(const Fleet& fleet, const WaitingJob& job, bool free) {
+  int64_t most = 0;
+  for (const auto& [gang, workers] : fleet.Accepting(job).gangs) {
+    most = std::max<int64_t>(most, std::count_if(workers.begin(), workers.end(), [&](int worker) {
+      return (free ? fleet.workers()[worker].free : fleet.workers()[worker].view->slots) >= job.slots;
+    }));
+  }
+  return most;
+}
+
+// The workers on which the job could ever run.
+std::vector<int> CouldUse(const Fleet& fleet, const WaitingJob& job) {
+  const Fleet::Group& group = fleet.Accepting(job);
+  std::vector<int> could_use;
+  const auto add = [&](const std::vector<int>& workers) {
+    std::vector<int> large;
+    for (int worker : workers) {
+      if (fleet.workers()[worker].view->slots >= job.slots) large.push_back(worker);
+    }
+    if (static_cast<int64_t>(large.size()) >= job.workers) could_use.insert(could_use.end(), large.begin(), large.end());
+  };
+  if (job.workers == 1) add(group.workers);
+  for (const auto& [gang, workers] : group.gangs) {
+    if (job.workers > 1) add(workers);
+  }
+  return could_use;
+}
+
 // Makes the job a head, unless there is no worker large enough or an earlier head could use one of them.
 void KeepFor(const Fleet& fleet, const WaitingJob& job, Reservations* reservations) {
-  std::vector<int> could_use;
-  for (int worker : fleet.Accepting(job).workers) {
-    if (fleet.workers()[worker].view->slots < job.slots) continue;
+  const std::vector<int> could_use = CouldUse(fleet, job);
+  for (int worker : could_use) {
     if (reservations->KeptFor(worker) != nullptr) return;
-    could_use.push_back(worker);
   }
   if (!could_use.empty()) reservations->Add(Reserve(fleet, job, could_use), could_use);
 }
@@ -59,6 +113,9 @@ std::string WhereText(const WaitingJob& job) {
 }
 
 std::string WantedText(const WaitingJob& job) {
+  if (job.workers > 1)
+    return absl::StrCat(job.slots, job.slots == 1 ? " slot is" : " slots are", " wanted on each of ", job.workers,
+                        " workers that are alike");
   return job.slots == 1 ? "1 slot is wanted" : absl::StrCat(job.slots, " slots are wanted on one worker");
 }
 
@@ -75,6 +132,20 @@ std::string ReservedText(const WaitingJob& job, const Fleet& fleet, const Reserv
                       " and kept for ", kept->job->name, ", which is before it");
 }
 
+// Of a job over several workers.
+void ExplainGang(const Fleet& fleet, const WaitingJob& job, Wait* wait) {
+  const int64_t most = MostAlike(fleet, job, /*free=*/false), most_free = MostAlike(fleet, job, /*free=*/true);
+  if (most < job.workers) {
+    wait->why = Wait::Why::kTooLarge;
+    wait->text = absl::StrCat(WantedText(job), ", and so many slots have at most ", most, " that are alike in ", WhereText(job));
+  } else if (most_free >= job.workers) {
+    wait->why = Wait::Why::kReserved;
+    wait->text = absl::StrCat(WantedText(job), ", which are free and kept for a job that is before it");
+  } else {
+    wait->text = absl::StrCat(WantedText(job), ", and so many are free on at most ", most_free, " in ", WhereText(job));
+  }
+}
+
 // Why a job that got nothing waits, once all grants are made.
 Wait Explain(absl::Time now, const Fleet& fleet, const Reservations& reservations, const WaitingJob& job, int64_t position) {
   const Fleet::Group& group = fleet.Accepting(job);
@@ -82,6 +153,8 @@ Wait Explain(absl::Time now, const Fleet& fleet, const Reservations& reservation
   if (group.workers.empty()) {
     wait.why = Wait::Why::kNoSuchWorker;
     wait.text = absl::StrCat("no worker of ", WhereText(job), " accepts jobs");
+  } else if (job.workers > 1) {
+    ExplainGang(fleet, job, &wait);
   } else if (group.largest < job.slots) {
     wait.why = Wait::Why::kTooLarge;
     wait.text = absl::StrCat(WantedText(job), ", the largest of ", WhereText(job), " has ", group.largest);
@@ -110,15 +183,18 @@ Decision Schedule(absl::Time now, const Snapshot& snapshot) {
   std::vector<const WaitingJob*> left;
   for (const WaitingJob* job : QueueOrder(snapshot.waiting)) {
     const absl::Time end = now + std::max(absl::ZeroDuration(), job->expected_run.value_or(absl::InfiniteDuration()));
-    const int worker = BestFit(fleet, reservations, *job, end);
-    if (worker < 0) {
+    const std::vector<int> workers = Fit(fleet, reservations, *job, end);
+    if (workers.empty()) {
       KeepFor(fleet, *job, &reservations);
       left.push_back(job);
       continue;
     }
-    fleet.Take(worker, job->slots, end);
-    reservations.Started(worker, job->slots, end);
-    decision.grants.push_back({job->name, fleet.workers()[worker].view->name, job->slots});
+    Grant& grant = decision.grants.emplace_back(Grant{job->name, {}, job->slots});
+    for (int worker : workers) {
+      fleet.Take(worker, job->slots, end);
+      reservations.Started(worker, job->slots, end);
+      grant.workers.push_back(fleet.workers()[worker].view->name);
+    }
   }
   std::map<std::string, int64_t> positions;  // by pool
   for (const WaitingJob* job : left) {

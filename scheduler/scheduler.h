@@ -2,8 +2,10 @@
 // decision and calls it again after every change. Thread-safe.
 //
 // The queue of a pool: larger priority first; then jobs that were running and lost their slots, then the earlier submitted, then
-// by name. A job gets all of its slots at once (a gang) or none, all on one worker: one of the kind that its recipe was chosen
-// for, if one fits; among these the one with the fewest free slots, then by name. The first job that does not fit is the head: it
+// by name. A job gets all of its slots at once (a gang) or none, on as many workers as it wants, as many of each. On one: one of
+// the kind that its recipe was chosen for, if one fits; among these the one with the fewest free slots, then by name. On several:
+// on those that may train together (WorkerView::gang) and are nearest to each other (gang.h). The first job that does not fit is
+// the head: it
 // gets a reservation, the slots and the time at which it will fit as far as the ends of running jobs are known. Later jobs are
 // started (backfill) only if that does not delay the head: on slots that the reservation does not need, or if they are expected
 // to end before it begins. This holds only for expected times: a backfilled job that takes longer than expected delays the head
@@ -35,6 +37,8 @@ struct WorkerView {
   int64_t free = 0;
   bool accepts = true;    // ready and connected, not draining
   std::string kind = {};  // workers of the same kind run a recipe equally well
+  std::string gang = {};  // workers of the same, and so of one kind, may train a job together; empty: this one trains alone
+  std::vector<std::string> place = {};  // where it is, outermost first: rack, NVLink domain, node
   bool operator==(const WorkerView&) const = default;
 };
 
@@ -43,12 +47,13 @@ struct WaitingJob {
   int64_t priority = 0;
   bool restarting = false;
   int64_t submitted_us = 0;
-  int64_t slots = 1;  // the world size of its recipe
+  int64_t slots = 1;  // of each worker
   std::string pool;
   std::string device_type;                          // empty: any
   std::string kind = {};                            // that its recipe was chosen for
   std::vector<std::string> kinds = {};              // the only ones it can use; empty: any, and its recipe is chosen again
   std::optional<absl::Duration> expected_run = {};  // unset: it never ends, for backfill
+  int64_t workers = 1;                              // over so many
 };
 
 struct RunningJob {
@@ -65,15 +70,15 @@ struct Snapshot {
 
 struct Grant {
   std::string job;
-  std::string worker;
-  int64_t slots = 0;
+  std::vector<std::string> workers;  // neighbours follow each other
+  int64_t slots = 0;                 // of each
 };
 
 // Why a job got nothing.
 struct Wait {
   enum class Why {
     kNoSuchWorker,  // no worker of its pool and type accepts jobs
-    kTooLarge,      // no worker of its pool and type has that many slots, used or free: plan again for `largest`
+    kTooLarge,      // no worker of its pool and type has that many slots, used or free, or too few have: plan again
     kBusy,          // it is the head, or would fit only on used slots
     kReserved,      // slots are free, but reserved for an earlier job
   };

@@ -169,7 +169,7 @@ class BruteForce {
   void Start(const WaitingJob& job, const std::string& name) {
     for (WorkerView& worker : workers_) worker.free -= worker.name == name ? job.slots : 0;
     held_.push_back({name, job.slots, EndOf(job)});
-    decision_.grants.push_back({job.name, name, job.slots});
+    decision_.grants.push_back({job.name, {name}, job.slots});
   }
 
   std::optional<absl::Time> BecomesHead(const WaitingJob& job) {
@@ -206,7 +206,7 @@ class BruteForce {
 
 std::vector<std::string> Lines(const Decision& decision) {
   std::vector<std::string> lines;
-  for (const Grant& grant : decision.grants) lines.push_back(grant.job + " on " + grant.worker);
+  for (const Grant& grant : decision.grants) lines.push_back(grant.job + " on " + grant.workers.at(0));
   for (const Wait& wait : decision.waits) {
     lines.push_back(wait.job + " waits" + (wait.expected_start ? " until " + absl::FormatTime(*wait.expected_start) : ""));
   }
@@ -222,11 +222,12 @@ void CheckGrants(const Snapshot& snapshot, const Decision& decision) {
   std::set<std::string> seen;
   for (const Grant& grant : decision.grants) {
     ASSERT_TRUE(seen.insert(grant.job).second) << grant.job << " is granted twice";
-    ASSERT_TRUE(jobs.count(grant.job) > 0 && workers.count(grant.worker) > 0) << grant.job << " on " << grant.worker;
+    ASSERT_TRUE(jobs.count(grant.job) > 0 && workers.count(grant.workers.at(0)) > 0)
+        << grant.job << " on " << grant.workers.at(0);
     EXPECT_EQ(grant.slots, jobs[grant.job].slots) << grant.job << " did not get its gang";
-    EXPECT_TRUE(MayUse(jobs[grant.job], workers[grant.worker])) << grant.job << " on " << grant.worker;
-    workers[grant.worker].free -= grant.slots;
-    EXPECT_GE(workers[grant.worker].free, 0) << grant.worker << " is over-committed";
+    EXPECT_TRUE(MayUse(jobs[grant.job], workers[grant.workers.at(0)])) << grant.job << " on " << grant.workers.at(0);
+    workers[grant.workers.at(0)].free -= grant.slots;
+    EXPECT_GE(workers[grant.workers.at(0)].free, 0) << grant.workers.at(0) << " is over-committed";
   }
   for (const Wait& wait : decision.waits) ASSERT_TRUE(seen.insert(wait.job).second) << wait.job;
   EXPECT_EQ(seen.size(), snapshot.waiting.size());
@@ -242,7 +243,7 @@ void CheckOrder(const Snapshot& snapshot, const Decision& decision) {
   std::vector<WaitingJob> order = snapshot.waiting;
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return Rank(a) < Rank(b); });
   std::map<std::string, std::string> placed;
-  for (const Grant& grant : decision.grants) placed[grant.job] = grant.worker;
+  for (const Grant& grant : decision.grants) placed[grant.job] = grant.workers.at(0);
   for (const WaitingJob& job : order) {
     if (placed.count(job.name) > 0) {
       workers[placed[job.name]].free -= job.slots;
@@ -261,7 +262,7 @@ void CheckOrder(const Snapshot& snapshot, const Decision& decision) {
 void CheckWaits(const Snapshot& snapshot, const Decision& decision) {
   std::map<std::string, WorkerView> workers;
   for (const WorkerView& worker : snapshot.workers) workers[worker.name] = worker;
-  for (const Grant& grant : decision.grants) workers[grant.worker].free -= grant.slots;
+  for (const Grant& grant : decision.grants) workers[grant.workers.at(0)].free -= grant.slots;
   std::map<std::string, int64_t> positions;
   for (const Wait& wait : decision.waits) {
     const WaitingJob& job = *std::find_if(snapshot.waiting.begin(), snapshot.waiting.end(),

@@ -205,7 +205,7 @@ class Scheduled : public Cluster {
         if (!noted) Note(now, *head, decision.waits[0]);
         noted = true;
       }
-      Start(now, grant.job, grant.worker);
+      Start(now, grant.job, grant.workers.at(0));
     }
     if (!noted) Note(now, *head, decision.waits[0]);
   }

@@ -36,7 +36,7 @@ RunningJob Running(const std::string& worker, int64_t slots, std::optional<absl:
 // "a@w1 b@w2": the grants in their order.
 std::string Grants(const Decision& decision) {
   std::string text;
-  for (const Grant& grant : decision.grants) text += (text.empty() ? "" : " ") + grant.job + "@" + grant.worker;
+  for (const Grant& grant : decision.grants) text += (text.empty() ? "" : " ") + grant.job + "@" + grant.workers.at(0);
   return text;
 }
 

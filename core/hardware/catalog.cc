@@ -318,11 +318,11 @@ absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t device
   return FillCluster(device, devices_per_node, nodes, v1::Cluster());
 }
 
-absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t devices, const HostShare& host) {
+absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t devices, const HostShare& host, int64_t hosts) {
   v1::Cluster cluster;
   cluster.set_host_memory_bytes(host.memory_bytes);
   cluster.set_host_cores(host.cores);
-  return FillCluster(device, devices, 1, std::move(cluster));
+  return FillCluster(device, devices, hosts, std::move(cluster));
 }
 
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu) {

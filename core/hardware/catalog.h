@@ -54,8 +54,8 @@ struct HostShare {
   int64_t memory_bytes = 0;
   int64_t cores = 0;
 };
-// A single host, which need not be this one.
-absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t devices, const HostShare& host);
+// Hosts that need not be this one, all alike, each with `devices`.
+absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t devices, const HostShare& host, int64_t hosts = 1);
 
 // "h100-sxm-80:8x16" (type, devices a node, nodes), "mine.txtpb:8x16" with a text-format Device file (`lego calibrate`) as the
 // type, either of them followed by another link between nodes ("h100-sxm-80:8x16@efa-p5"), or the path of a text-format Cluster

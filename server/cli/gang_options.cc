@@ -1,6 +1,5 @@
 #include "server/cli/gang_options.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,14 +11,6 @@ namespace legoai::cli {
 namespace {
 
 constexpr int64_t kMostHosts = 1 << 12;
-
-// In the environment, which the ranks of this host inherit.
-absl::Status UseInterface(const std::string& interface) {
-  RETURN_IF_ERROR(launch::AddressOfInterface(interface).status());
-  setenv(launch::kGlooInterface, interface.c_str(), /*overwrite=*/1);
-  setenv("NCCL_SOCKET_IFNAME", absl::StrCat("=", interface).c_str(), /*overwrite=*/1);
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -50,7 +41,7 @@ absl::StatusOr<std::optional<launch::GangPlace>> ReadGang(const Arguments& argum
   ASSIGN_OR_RETURN(const auto port, arguments.Integer("master-port", 1, 65535));
   place.port = port.value_or(place.port);
   if (arguments.Has("interface")) {
-    RETURN_IF_ERROR(UseInterface(arguments.Text("interface")));
+    RETURN_IF_ERROR(launch::UseInterface(arguments.Text("interface")));
   }
   return std::optional<launch::GangPlace>(std::move(place));
 }

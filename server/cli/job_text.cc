@@ -74,12 +74,20 @@ std::string WorkerStateText(const v1::Worker& worker) {
   return Colored(worker.state() == v1::READY ? Color::kGreen : Color::kYellow, EnumText(worker.state()));
 }
 
+// " (ranks 2-3)", where there are others elsewhere.
+std::string RanksText(const v1::Attempt& attempt, const v1::Placement& placement) {
+  if (attempt.placements_size() < 2) return "";
+  const int64_t last = placement.first_rank() + placement.slots() - 1;
+  if (last == placement.first_rank()) return absl::StrCat(" (rank ", last, ")");
+  return absl::StrCat(" (ranks ", placement.first_rank(), "-", last, ")");
+}
+
 std::string AttemptsTable(const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts) {
   Table table({"attempt", "epoch", "<state", "ranks", "<workers", "<started", "from step", "last step", "<error"});
   for (const v1::Attempt& attempt : attempts) {
     std::vector<std::string> workers;
     for (const auto& placement : attempt.placements())
-      workers.push_back(absl::StrCat(Id(placement.worker()), " x", placement.slots()));
+      workers.push_back(absl::StrCat(Id(placement.worker()), " x", placement.slots(), RanksText(attempt, placement)));
     const std::string state = absl::StrCat(attempt.state(), attempt.has_saved_step() ? ", saved" : "");
     table.Add({absl::StrCat(attempt.attempt()), absl::StrCat(attempt.epoch()), state,
                absl::StrCat(attempt.world_size()), absl::StrJoin(workers, ", "), TimeText(attempt.start_time_us()),
@@ -253,8 +261,9 @@ std::string TransitionText(const v1::Transition& transition) {
 }
 
 std::string LogText(const v1::LogLine& line) {
+  const std::string worker = line.worker().empty() ? "" : " " + Id(line.worker());
   return absl::StrCat(TimeText(line.time_us()), line.attempt() == 0 ? "" : absl::StrCat("  attempt ", line.attempt()),
-                      line.has_rank() ? absl::StrCat(" rank ", line.rank()) : "", "  ", LevelText(line.level()),
+                      line.has_rank() ? absl::StrCat(" rank ", line.rank()) : worker, "  ", LevelText(line.level()),
                       line.level().empty() ? "" : ": ", line.text());
 }
 

@@ -47,6 +47,7 @@ ActiveJob AsActive(const v1::Job& job) {
           .reason = job.reason(),
           .wanted = job.spec().resources(),
           .world_size = job.world_size(),
+          .workers = std::max<int64_t>(1, job.worker_count()),
           .priority = job.spec().policy().priority(),
           .submitted_us = job.create_time_us(),
           .stop = StopOf(job),

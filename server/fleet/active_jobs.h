@@ -28,6 +28,7 @@ struct ActiveJob {
   std::string reason;
   v1::Resources wanted;
   int64_t world_size = 0;  // slots of its recipe; 0: none yet
+  int64_t workers = 1;     // over which they are, as many on each
   int64_t priority = 0;
   int64_t submitted_us = 0;
   // Remaining time of its steps; for a running job as measured, including saving and evaluation.

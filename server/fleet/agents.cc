@@ -182,7 +182,11 @@ int64_t Agents::CountRefusal(const std::string& worker) {
 }
 
 Agents::Place Agents::PlaceOfEntry(const Entry& entry) const {
-  return {.session = entry.session, .instance = entry.facts.instance(), .kind = SlotKind(entry.facts), .leaves = entry.leaves};
+  return {.session = entry.session,
+          .instance = entry.facts.instance(),
+          .kind = SlotKind(entry.facts),
+          .gang = GangOf(entry.facts),
+          .leaves = entry.leaves};
 }
 
 std::optional<Agents::Place> Agents::PlaceOf(const std::string& worker) const {
@@ -268,7 +272,9 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
                      .slots = entry.facts.slots(),
                      .free = entry.facts.slots(),
                      .accepts = entry.session != 0 && heard && !entry.leaves && entry.facts.state() == v1::READY,
-                     .kind = SlotKind(entry.facts)});
+                     .kind = SlotKind(entry.facts),
+                     .gang = GangOf(entry.facts),
+                     .place = TopologyOf(entry.facts)});
   }
   return views;
 }

@@ -91,7 +91,7 @@ class Agents {
   // The recipient of a lease.
   struct Place {
     uint64_t session = 0;  // 0: not connected
-    std::string instance, kind;
+    std::string instance, kind, gang;
     bool leaves = false;
     bool operator==(const Place&) const = default;
   };

@@ -114,8 +114,11 @@ absl::Status CheckRanks(const v1::Job& job, const v1::Telemetry& fact) {
   return absl::OkStatus();
 }
 
-// Whether the job's latest attempt can tell this. Errors: OutOfRange, with the reason.
-absl::Status CheckFact(const v1::Job& job, const v1::Telemetry& fact) {
+// Whether the sender of this part of a lease can tell this of the job's latest attempt. Errors: OutOfRange, with the reason.
+absl::Status CheckFact(const v1::Job& job, const HeldLease& held, const v1::Telemetry& fact) {
+  if (!held.first && !fact.has_log() && !fact.has_member_ended())
+    return absl::OutOfRangeError("a fact of all ranks, of which the first worker alone tells");
+  if (held.alone && fact.has_member_ended()) return absl::OutOfRangeError("the end of a part of ranks that are on one worker");
   RETURN_IF_ERROR(CheckStep(job, fact));
   RETURN_IF_ERROR(CheckRanks(job, fact));
   if (fact.has_step_trace() && !absl::StartsWith(fact.step_trace().trace_gzip(), kGzipBegins))
@@ -185,6 +188,11 @@ absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, con
   return transaction.PutAttempt(job.name(), attempt);
 }
 
+// Whether nothing more can be told of the lease.
+bool EndsAll(const v1::Telemetry& fact) {
+  return fact.has_ended() || (fact.has_member_ended() && (fact.member_ended().has_error() || fact.member_ended().left()));
+}
+
 // The attempt could not begin from its checkpoint: the job goes on from the one before it, and that is no failure of the job. Or
 // it cannot read back what it has saved, to export it: that is one.
 // False: the damage is of no checkpoint that it could go on from, and nothing was done.
@@ -202,8 +210,18 @@ absl::StatusOr<bool> ApplyDamage(store::Transaction& transaction, v1::Job* job, 
   return true;
 }
 
-absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::AttemptEnded& ended, int64_t now_us,
-                      Effects* effects) {
+// An error that is no more than the loss of a peer.
+bool MayBeOfLostWorker(const absl::Status& error) {
+  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsAborted(error);
+}
+
+// Why an attempt ended with `error`, which the agents of its workers tell. Where one of them is gone as well, that is why.
+FailureCause CauseOf(const HeldLease& held, const absl::Status& error) {
+  return held.torn && MayBeOfLostWorker(error) ? FailureCause::kWorkerLost : FailureCause::kTrainers;
+}
+
+absl::Status ApplyEnd(store::Transaction& transaction, const Sender& sender, const HeldLease& held, v1::Job* job,
+                      const v1::AttemptEnded& ended, int64_t now_us, Effects* effects) {
   const absl::Status error = ended.has_error() ? FromRpcStatus(ended.error()) : absl::OkStatus();
   const char* const state = !error.ok() ? "failed" : ended.stopped() ? "stopped" : "succeeded";
   if (job->has_progress()) job->mutable_progress()->clear_waits();
@@ -212,11 +230,11 @@ absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::A
     const auto applied = ApplyDamage(transaction, job, ended.damage(), now_us);
     if (!applied.ok() || *applied) return applied.status();
   }
-  if (!error.ok()) return AfterFailure(transaction, job, FailureCause::kTrainers, error, now_us);
+  if (!error.ok()) return AfterFailure(transaction, job, CauseOf(held, error), error, now_us);
   if (ended.stopped() && (job->has_stop() || job->state() == v1::CANCELLING))
     return AfterStop(transaction, ended.last_step(), now_us, job);
   if (ended.stopped()) {
-    effects->worker_leaves = true;
+    if (held.alone) effects->leaving = sender.worker;  // else any of them: it declines what it is given next
     const absl::Status leaves = absl::UnavailableError("its worker was told to leave");
     return AfterFailure(transaction, job, FailureCause::kWorkerLeaves, leaves, now_us);
   }
@@ -273,9 +291,20 @@ void CountRefused(int64_t facts, std::string_view why, Effects* effects) {
   effects->refused += facts;
 }
 
+// Of one worker of several, which says why it cannot go on, or did not begin.
+absl::Status ApplyMemberEnd(store::Transaction& transaction, const Sender& sender, const HeldLease& held, v1::Job* job,
+                            const v1::MemberEnded& ended, int64_t now_us, Effects* effects) {
+  const absl::Status why = ended.left() ? absl::UnavailableError("its agent was told to leave") : FromRpcStatus(ended.error());
+  const absl::Status error = Annotate(why.ok() ? absl::UnknownError("it does not say why it has ended") : why, sender.worker);
+  if (job->has_progress()) job->mutable_progress()->clear_waits();
+  RETURN_IF_ERROR(EndAttempt(transaction, *job, ended.left() ? "lost" : "failed", error, std::nullopt, now_us));
+  if (ended.left()) effects->leaving = sender.worker;
+  return AfterFailure(transaction, job, ended.left() ? FailureCause::kWorkerLeaves : CauseOf(held, error), error, now_us);
+}
+
 // Changes `job` in memory where the fact is no transition; the caller stores it. `touched` says so.
-absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fact, v1::Job* job, bool* touched, int64_t now_us,
-                       Effects* effects) {
+absl::Status ApplyFact(store::Transaction& transaction, const Sender& sender, const HeldLease& held, const v1::Telemetry& fact,
+                       v1::Job* job, bool* touched, int64_t now_us, Effects* effects) {
   switch (fact.fact_case()) {
     case v1::Telemetry::kMetrics: {
       RETURN_IF_ERROR(Advance(transaction, job, v1::RUNNING, now_us));
@@ -295,13 +324,18 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
       v1::LogLine line = fact.log();
       line.set_attempt(job->attempts());
       line.set_epoch(job->epoch());
+      line.clear_worker();
+      if (!held.alone) line.set_worker(sender.worker);
       return transaction.AppendLog(job->name(), std::move(line));
     }
     case v1::Telemetry::kStarted:
       job->set_unigram_entropy(fact.started().unigram_entropy());
       *touched = true;
       return Advance(transaction, job, v1::STARTING, now_us);
-    case v1::Telemetry::kEnded: return ApplyEnd(transaction, job, fact.ended(), now_us, effects);
+    case v1::Telemetry::kEnded: return ApplyEnd(transaction, sender, held, job, fact.ended(), now_us, effects);
+    case v1::Telemetry::kMemberEnded:
+      return EndsAll(fact) ? ApplyMemberEnd(transaction, sender, held, job, fact.member_ended(), now_us, effects)
+                           : absl::OkStatus();
     case v1::Telemetry::kFlightDump: {
       v1::FlightRecord head;
       head.set_attempt(job->attempts());
@@ -323,30 +357,31 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
 }
 
 // The facts of one lease that follow each other, with one read and one write of the job.
-absl::Status ApplyRun(store::Transaction& transaction, bool held, const v1::Telemetry* begin, const v1::Telemetry* end,
-                      int64_t now_us, Effects* effects) {
+absl::Status ApplyRun(store::Transaction& transaction, const Sender& sender, const v1::Telemetry* begin,
+                      const v1::Telemetry* end, int64_t now_us, Effects* effects) {
   ASSIGN_OR_RETURN(auto found, JobOfLease(transaction, begin->lease()));
   if (!found) {
     effects->fenced += end - begin;
     return absl::OkStatus();
   }
   v1::Job job = *found;
-  if (!held) {
+  const auto held = sender.held.find({begin->lease().job(), begin->lease().epoch()});
+  if (held == sender.held.end()) {
     CountRefused(end - begin, absl::StrCat("the lease of ", job.name(), ", epoch ", job.epoch(), ", is not its own"), effects);
     return absl::OkStatus();
   }
   bool touched = false;
   for (const v1::Telemetry* fact = begin; fact != end; ++fact) {
-    if (const absl::Status can_be = CheckFact(job, *fact); !can_be.ok()) {
+    if (const absl::Status can_be = CheckFact(job, held->second, *fact); !can_be.ok()) {
       CountRefused(1, absl::StrCat(job.name(), ": ", can_be.message()), effects);
       continue;
     }
     const int64_t version = job.version();
-    RETURN_IF_ERROR(ApplyFact(transaction, *fact, &job, &touched, now_us, effects));
+    RETURN_IF_ERROR(ApplyFact(transaction, sender, held->second, *fact, &job, &touched, now_us, effects));
     if (job.version() != version) touched = false;  // a transition has stored all of it
     if (fact->fact_case() == v1::Telemetry::kMetrics) touched = true;
-    if (fact->has_ended()) {
-      effects->lost_attempts += fact->ended().has_error();
+    if (EndsAll(*fact)) {
+      effects->lost_attempts += fact->has_member_ended() || fact->ended().has_error();
       effects->ended_leases.push_back(begin->lease());
       effects->fenced += end - fact - 1;
       break;
@@ -370,8 +405,7 @@ absl::Status ApplyTelemetry(store::Transaction& transaction, const Sender& sende
   if (begin == facts.end()) return absl::OkStatus();
   while (begin != facts.end()) {
     const auto end = std::find_if(begin, facts.end(), [&](const auto& fact) { return !SameLease(fact.lease(), begin->lease()); });
-    const bool held = sender.held.count({begin->lease().job(), begin->lease().epoch()}) > 0;
-    RETURN_IF_ERROR(ApplyRun(transaction, held, &*begin, &*begin + (end - begin), now_us, effects));
+    RETURN_IF_ERROR(ApplyRun(transaction, sender, &*begin, &*begin + (end - begin), now_us, effects));
     begin = end;
   }
   return transaction.SetTelemetrySequence(sender.instance, facts.back().sequence());

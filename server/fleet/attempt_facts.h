@@ -7,7 +7,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <set>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,16 +28,24 @@ struct Effects {
   std::vector<std::string> changed_jobs;
   std::vector<v1::LeaseId> ended_leases;
   int64_t lost_attempts = 0;   // abandoned for any reason
-  bool worker_leaves = false;  // it stopped an attempt that nobody had cancelled
+  std::string leaving = {};    // a worker that stopped an attempt that nobody had cancelled
   int64_t fenced = 0;          // facts not of the latest epoch
   int64_t refused = 0;         // facts that the agent may not report, or that are invalid
   std::string refusal = {};    // the reason for the first of them
 };
 
+// A lease of which the sender holds all or a part.
+struct HeldLease {
+  bool first = true;  // it speaks for all ranks
+  bool alone = true;  // all of them are its own
+  bool torn = false;  // some of its workers are not connected now
+};
+
 // Who reports.
 struct Sender {
-  std::string instance;                            // of the agent
-  std::set<std::pair<std::string, int64_t>> held;  // jobs and epochs of the leases that it holds
+  std::string instance;                                       // of the agent
+  std::string worker;
+  std::map<std::pair<std::string, int64_t>, HeldLease> held;  // by job and epoch
 };
 
 // Applies facts of one agent, in order. Facts that are already durable are skipped; refused ones change nothing and are

@@ -48,6 +48,22 @@ Controller::~Controller() {
   planning_.reset();  // its callbacks use the rest
 }
 
+std::vector<Lease> Controller::PartsOf(const v1::Attempt& attempt, const std::string& job) const {
+  std::vector<Lease> parts;
+  for (const v1::Placement& placement : attempt.placements()) {
+    const auto place = agents_.PlaceOf(placement.worker());
+    parts.push_back({.job = job,
+                     .epoch = attempt.epoch(),
+                     .worker = placement.worker(),
+                     .slots = placement.slots(),
+                     .renewed = options_.steady(),
+                     .attempt = attempt.attempt(),
+                     .instance = place ? place->instance : "",
+                     .first_rank = placement.first_rank()});
+  }
+  return parts;
+}
+
 absl::Status Controller::Begin() {
   std::vector<v1::Job> jobs;
   std::vector<v1::Worker> workers;
@@ -72,15 +88,7 @@ absl::Status Controller::Begin() {
   if (!status.ok()) return status;
   agents_.Know(workers);
   for (const auto& [job, attempt] : attempts) {
-    const v1::Placement& placement = attempt.placements(0);
-    const auto place = agents_.PlaceOf(placement.worker());
-    book_.Grant({.job = job,
-                 .epoch = attempt.epoch(),
-                 .worker = placement.worker(),
-                 .slots = placement.slots(),
-                 .renewed = options_.steady(),
-                 .attempt = attempt.attempt(),
-                 .instance = place ? place->instance : ""});
+    book_.Grant(PartsOf(attempt, job));
   }
   // A plan that was under way is made anew.
   status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
@@ -181,8 +189,7 @@ void Controller::Apply(const Effects& effects) {
   if (!effects.ended_leases.empty()) {
     for (const v1::LeaseId& lease : effects.ended_leases) {
       // Before its slots count as free: what was left to others shall not be given to it again.
-      const auto held = book_.Find(lease.job(), lease.epoch());
-      if (held && effects.worker_leaves) agents_.LeaveWorker(held->worker);
+      if (!effects.leaving.empty()) agents_.LeaveWorker(effects.leaving);
       book_.Release(lease.job(), lease.epoch());
     }
     notifier_->WorkersChanged();

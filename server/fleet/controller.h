@@ -145,6 +145,7 @@ class Controller : public Fleet {
 
   // controller_agents.cc: messages of agents, their connections and disconnections.
   void LogRefusal(const std::string& reason, const LogFields& about);  // of the worker in `about`
+  HeldLease HeldLeaseOf(const Lease& part) const;
   void JudgeLeases(uint64_t session, int64_t durable);
   void ForgetWorkers();
   std::vector<std::string> LongLost() const;  // workers without leases, by name
@@ -153,7 +154,12 @@ class Controller : public Fleet {
   // controller_leases.cc: grants, expiry.
   void ExpireLeases();
   void GrantLease(const scheduler::Grant& grant);
-  absl::StatusOr<std::optional<v1::StartAttempt>> StoreLease(const scheduler::Grant& grant, v1::Job* job);
+  std::vector<Lease> PartsOf(const v1::Attempt& attempt, const std::string& job) const;  // renewed now
+  // Starts of its workers, in the order of ranks.
+  using Starts = std::vector<v1::StartAttempt>;
+  absl::StatusOr<Starts> StoreLease(const scheduler::Grant& grant, v1::Job* job, v1::Attempt* attempt);
+  bool CanServe(const scheduler::Grant& grant) const;
+  std::optional<std::string> SendStart(const Lease& part, const v1::StartAttempt& start);
   void LoseLease(const Lease& lease, const std::string& reason);
 
   // controller_stops.cc: trainers that are to stop, for good or to be moved.

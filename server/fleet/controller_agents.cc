@@ -1,4 +1,5 @@
 // What agents say, and what follows from their coming and going.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -39,6 +40,13 @@ absl::Status CheckSlotDevices(const v1::Worker& worker) {
   return absl::OkStatus();
 }
 
+absl::Status CheckGangPorts(const v1::Worker& worker) {
+  const int64_t first = worker.first_gang_port(), count = worker.gang_ports();
+  if (worker.gang_address().empty() || (first >= 1 && count >= 1 && first + count - 1 <= 65535)) return absl::OkStatus();
+  return FieldError("worker.first_gang_port", absl::StrCat(first, ", ", count, " ports"),
+                    "must be at least one port from 1 to 65535: give --gang_ports");
+}
+
 absl::Status CheckHello(const v1::Hello& hello) {
   const v1::Worker& worker = hello.worker();
   if (!ParseWorkerName("worker.name", worker.name()).ok()) {
@@ -58,6 +66,7 @@ absl::Status CheckHello(const v1::Hello& hello) {
   if (worker.slots() < 1 || worker.slots() > kMostSlots)
     return FieldError("worker.slots", absl::StrCat(worker.slots()), absl::StrCat("must be 1 to ", kMostSlots));
   RETURN_IF_ERROR(CheckSlotDevices(worker));
+  RETURN_IF_ERROR(CheckGangPorts(worker));
   if (worker.device().type().empty()) return FieldError("worker.device", "", "is needed: run `lego hardware --measure` there");
   if (!IsSegment(worker.pool())) {
     return FieldError("worker.pool", worker.pool().substr(0, 200),
@@ -122,6 +131,15 @@ void Controller::LogRefusal(const std::string& reason, const LogFields& about) {
   if (ShouldLogRefusal(count)) LogWarning(absl::StrCat("refused, the ", count, ". time: ", reason), about);
 }
 
+HeldLease Controller::HeldLeaseOf(const Lease& part) const {
+  const std::vector<Lease> parts = book_.Find(part.job, part.epoch);
+  const bool torn = std::any_of(parts.begin(), parts.end(), [this](const Lease& one) {
+    const auto place = agents_.PlaceOf(one.worker);
+    return !place || place->session == 0 || place->instance != one.instance;
+  });
+  return {.first = part.IsFirst(), .alone = parts.size() == 1, .torn = torn && parts.size() > 1};
+}
+
 void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts) {
   const auto agent = agents_.Find(session);
   if (!agent || agent->broken || facts.empty()) return;
@@ -130,8 +148,10 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
   if (!agent->speaks) return LogRefusal(absl::StrCat(facts.size(), " facts over a stream that was replaced"), {.worker = worker});
   Sender sender;
   sender.instance = agent->instance;
+  sender.worker = worker;
   for (const v1::Telemetry& fact : facts) {
-    if (book_.IsHeld(fact.lease(), worker, agent->instance)) sender.held.insert({fact.lease().job(), fact.lease().epoch()});
+    const auto part = book_.FindHeld(fact.lease(), worker, agent->instance);
+    if (part) sender.held[{part->job, part->epoch}] = HeldLeaseOf(*part);
   }
   Effects taken;
   const absl::Status written = Write([&](store::Transaction& transaction, Effects* effects) {
@@ -157,11 +177,11 @@ void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& reques
   const auto agent = agents_.Find(session);
   if (!agent || agent->broken) return;
   const Lease asked{.job = request.lease().job(), .epoch = request.lease().epoch(), .worker = agent->worker};
-  const auto lease = book_.Find(asked.job, asked.epoch);
+  const auto lease = book_.FindHeld(request.lease(), agent->worker, agent->instance);
   LogFields about = About(asked);
   about.attempt = lease ? std::optional(lease->attempt) : std::nullopt;
   if (!agent->speaks) return LogRefusal(absl::StrCat("step ", request.step(), " over a stream that was replaced"), about);
-  const bool holds = lease && lease->worker == agent->worker && lease->instance == agent->instance;
+  const bool holds = lease && lease->IsFirst();
   const auto directory = CheckpointsOf(agent->runs, request.lease());
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
     return CommitCheckpoint(transaction, request, holds && directory.ok(), directory.value_or(""), options_.now_us(), effects);

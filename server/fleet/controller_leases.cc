@@ -1,5 +1,7 @@
 // Leases: given to queued jobs, ended when nobody renews them.
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,9 +29,13 @@ v1::Attempt AttemptOf(const v1::Job& job, const scheduler::Grant& grant, int64_t
   attempt.set_epoch(job.epoch());
   *attempt.mutable_recipe() = job.chosen().recipe();
   attempt.set_world_size(job.world_size());
-  v1::Placement& placement = *attempt.add_placements();
-  placement.set_worker(grant.worker);
-  placement.set_slots(grant.slots);
+  for (const std::string& worker : grant.workers) {
+    const int64_t first_rank = attempt.placements_size() * grant.slots;
+    v1::Placement& placement = *attempt.add_placements();
+    placement.set_worker(worker);
+    placement.set_slots(grant.slots);
+    placement.set_first_rank(first_rank);
+  }
   attempt.set_start_time_us(now_us);
   attempt.set_state("leased");
   attempt.set_predicted_step_seconds(job.chosen().step_time_seconds());
@@ -38,7 +44,7 @@ v1::Attempt AttemptOf(const v1::Job& job, const scheduler::Grant& grant, int64_t
   return attempt;
 }
 
-// All but where to go on from.
+// All but where to go on from, and the workers' own.
 void Describe(const v1::Job& job, const v1::Attempt& attempt, v1::StartAttempt* start) {
   start->mutable_lease()->set_job(job.name());
   start->mutable_lease()->set_epoch(job.epoch());
@@ -48,7 +54,26 @@ void Describe(const v1::Job& job, const v1::Attempt& attempt, v1::StartAttempt* 
   *start->mutable_dataset() = job.spec().dataset();
   start->set_world_size(attempt.world_size());
   start->set_recipe_text(planner::Summarize(attempt.recipe()));
-  *start->mutable_placement() = attempt.placements(0);
+}
+
+// What each worker is told, of what all are. `first`: the facts of the first, where the others join. Attempts of one job that
+// follow each other have other ports: one that is taken keeps it from nothing.
+std::vector<v1::StartAttempt> Spread(const v1::StartAttempt& start, const v1::Attempt& attempt, const v1::Worker& first) {
+  std::vector<v1::StartAttempt> starts;
+  const auto chance = static_cast<int64_t>(std::hash<std::string>()(start.lease().job()) % 65536);
+  const int64_t port = first.first_gang_port() + (chance + start.lease().epoch()) % std::max<int64_t>(1, first.gang_ports());
+  for (const v1::Placement& placement : attempt.placements()) {
+    v1::StartAttempt& own = starts.emplace_back(start);
+    *own.mutable_placement() = placement;
+    if (attempt.placements_size() == 1) continue;
+    v1::GangPart& gang = *own.mutable_gang();
+    gang.set_workers(attempt.placements_size());
+    gang.set_index(static_cast<int64_t>(starts.size()) - 1);
+    gang.set_address(first.gang_address());
+    gang.set_port(port);
+    gang.set_first_worker(attempt.placements(0).worker());
+  }
+  return starts;
 }
 
 }  // namespace
@@ -71,11 +96,12 @@ void Controller::ExpireLeases() {
 }
 
 // Gives nothing, and a job that has failed, where no checkpoint is whole to go on from.
-absl::StatusOr<std::optional<v1::StartAttempt>> Controller::StoreLease(const scheduler::Grant& grant, v1::Job* job) {
-  std::optional<v1::StartAttempt> started;
+absl::StatusOr<Controller::Starts> Controller::StoreLease(const scheduler::Grant& grant, v1::Job* job, v1::Attempt* attempt) {
+  Starts starts;
   const int64_t now_us = options_.now_us();
+  const v1::Worker first = agents_.StoredFacts(grant.workers.front()).value_or(v1::Worker());
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
-    started.reset();
+    starts.clear();
     ASSIGN_OR_RETURN(auto stored, transaction.GetJob(grant.job));
     if (!stored) return absl::NotFoundError(grant.job);
     *job = *stored;
@@ -86,56 +112,74 @@ absl::StatusOr<std::optional<v1::StartAttempt>> Controller::StoreLease(const sch
     job->clear_not_before_time_us();
     job->set_epoch(job->epoch() + 1);
     job->set_attempts(job->attempts() + 1);
-    v1::Attempt attempt = AttemptOf(*job, grant, now_us);
+    *attempt = AttemptOf(*job, grant, now_us);
     v1::StartAttempt start;
     if (from.checkpoint) {
-      attempt.set_resume_step(from.checkpoint->step());
+      attempt->set_resume_step(from.checkpoint->step());
       start.set_resume_step(from.checkpoint->step());
       start.set_resume_directory(from.checkpoint->directory());
       start.set_take_back(from.checkpoint->take_back());
     }
-    Describe(*job, attempt, &start);
-    started = std::move(start);
-    RETURN_IF_ERROR(transaction.PutAttempt(job->name(), attempt));
-    return Move(transaction, job, v1::LEASED, SlotsText(grant.slots, grant.worker, job->spec().resources()), now_us);
+    Describe(*job, *attempt, &start);
+    starts = Spread(start, *attempt, first);
+    RETURN_IF_ERROR(transaction.PutAttempt(job->name(), *attempt));
+    return Move(transaction, job, v1::LEASED, SlotsText(grant.slots, grant.workers, job->spec().resources()), now_us);
   });
   if (!status.ok()) return status;
-  return started;
+  return starts;
 }
 
-// The lease is durable before the agent hears of it. Since the decision, an agent of other facts may have connected under the
-// worker's name, or this one may have left; and once more while that was stored.
-void Controller::GrantLease(const scheduler::Grant& grant) {
+// Whether its workers are still of the kind that the job is planned for, and of several, such as may train together.
+bool Controller::CanServe(const scheduler::Grant& grant) const {
   const auto planned = memory_.planned.find(grant.job);
-  const auto serves = [&](const std::optional<Agents::Place>& place) {
-    return place && (planned == memory_.planned.end() || place->kind == planned->second.kind);
-  };
-  if (!serves(agents_.PlaceOf(grant.worker))) return;
-  v1::Job job;
-  const auto start = StoreLease(grant, &job);
-  const std::string reason(start.ok() ? job.reason() : start.status().message());
-  if (!start.ok() || !*start)
-    return LogWarning(absl::StrCat("no lease: ", reason), {.job = grant.job, .worker = start.ok() ? "" : grant.worker});
-  if (planned != memory_.planned.end()) planned->second.moves = 0;
-  if (options_.metrics != nullptr) options_.metrics->Lease();
-  const auto place = agents_.PlaceOf(grant.worker);
-  const Lease lease{.job = job.name(),
-                    .epoch = job.epoch(),
-                    .worker = grant.worker,
-                    .slots = grant.slots,
-                    .renewed = options_.steady(),
-                    .told_session = place ? place->session : 0,
-                    .attempt = job.attempts(),
-                    .instance = place ? place->instance : ""};
-  LogInfo(absl::StrCat("leased: ", reason), About(lease));
-  // In the book before it is sent: whoever connects or leaves from now on finds it there.
-  book_.Grant(lease);
-  if (!serves(place)) return LoseLease(lease, absl::StrCat(grant.worker, " has other slots now"));
+  const auto first = agents_.PlaceOf(grant.workers.front());
+  return std::all_of(grant.workers.begin(), grant.workers.end(), [&](const std::string& worker) {
+    const auto place = agents_.PlaceOf(worker);
+    const bool together = grant.workers.size() == 1 || (place && !place->gang.empty() && place->gang == first->gang);
+    return place && together && (planned == memory_.planned.end() || place->kind == planned->second.kind);
+  });
+}
+
+// Why it cannot be sent; nothing: it is.
+std::optional<std::string> Controller::SendStart(const Lease& part, const v1::StartAttempt& start) {
   v1::ToAgent message;
-  *message.mutable_start() = **start;
-  const auto changed = place->leaves ? place : agents_.SendIfStill(grant.worker, *place, message);
-  if (!changed) return;
-  LoseLease(lease, absl::StrCat(grant.worker, changed->leaves ? " has left" : " has connected anew, or is gone"));
+  *message.mutable_start() = start;
+  const auto place = agents_.PlaceOf(part.worker);
+  const bool same = place && place->instance == part.instance && place->session == part.told_session;
+  const auto changed = !same || place->leaves ? std::optional(place.value_or(Agents::Place()))
+                                              : agents_.SendIfStill(part.worker, *place, message);
+  if (!changed) return std::nullopt;
+  return absl::StrCat(part.worker, changed->leaves ? " has left" : " has connected anew, or is gone");
+}
+
+// The lease is durable before an agent hears of it. Since the decision, an agent of other facts may have connected under a
+// worker's name, or this one may have left; and once more while that was stored. A worker that cannot have its part ends the
+// lease for all: what the others have heard of it is over then.
+void Controller::GrantLease(const scheduler::Grant& grant) {
+  if (!CanServe(grant)) return;
+  v1::Job job;
+  v1::Attempt attempt;
+  const auto starts = StoreLease(grant, &job, &attempt);
+  const std::string reason(starts.ok() ? job.reason() : starts.status().message());
+  if (!starts.ok() || starts->empty())
+    return LogWarning(absl::StrCat("no lease: ", reason), {.job = grant.job, .worker = starts.ok() ? "" : grant.workers.front()});
+  if (const auto planned = memory_.planned.find(grant.job); planned != memory_.planned.end()) planned->second.moves = 0;
+  if (options_.metrics != nullptr) options_.metrics->Lease();
+  std::vector<Lease> parts = PartsOf(attempt, job.name());
+  for (Lease& part : parts) {
+    const auto place = agents_.PlaceOf(part.worker);
+    part.told_session = place ? place->session : 0;
+  }
+  LogInfo(absl::StrCat("leased: ", reason), About(parts.front()));
+  // In the book before it is sent: whoever connects or leaves from now on finds it there.
+  book_.Grant(parts);
+  if (!CanServe(grant)) {
+    const char* const others = parts.size() > 1 ? ", or another of its workers," : "";
+    return LoseLease(parts.front(), absl::StrCat(parts.front().worker, others, " has other slots now"));
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (const auto why = SendStart(parts[i], starts->at(i))) return LoseLease(parts[i], *why);
+  }
 }
 
 // Nobody need wait until it expires.

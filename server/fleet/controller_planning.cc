@@ -95,14 +95,15 @@ void Controller::StorePlans() {
 // What becomes of a job in planning. `passing`: why one that has a recipe got no other.
 absl::Status Controller::TakePlan(store::Transaction& transaction, const v1::Cluster& cluster,
                                   const absl::StatusOr<v1::PlanResult>& result, v1::Job* job, absl::Status* passing) const {
-  const int64_t slots = cluster.devices_per_node(), now_us = options_.now_us();
+  const int64_t slots = cluster.devices_per_node() * cluster.nodes(), now_us = options_.now_us();
   absl::Status failure = result.status();
   if (result.ok() && !planner::HasRecipe(*result)) failure = NoRecipe(*job, *result);
   if (!failure.ok() && job->has_world_size() && MayPlanLater(failure)) {
     *passing = failure;  // it keeps the plan that its recipe is of
     return Move(transaction, job, job->attempts() > 0 ? v1::RESTARTING : v1::QUEUED,
                 absl::StrCat("waits for its ", job->world_size(), " slots: for ",
-                             slots == job->world_size() ? cluster.name() : absl::StrCat(slots), ", ", failure.message()),
+                             slots == job->world_size() || cluster.nodes() > 1 ? cluster.name() : absl::StrCat(slots), ", ",
+                             failure.message()),
                 now_us);
   }
   if (result.ok()) {
@@ -114,6 +115,8 @@ absl::Status Controller::TakePlan(store::Transaction& transaction, const v1::Clu
   }
   *job->mutable_chosen() = result->ranked(0);
   job->set_world_size(slots);
+  job->clear_worker_count();
+  if (cluster.nodes() > 1) job->set_worker_count(cluster.nodes());
   const bool by_memory = job->spec().planning().objective() == v1::MEMORY;
   return Move(transaction, job, v1::QUEUED,
               absl::StrCat(by_memory ? "its recipe has the smallest peak memory of " : "its recipe is the fastest that fits of ",
@@ -131,7 +134,7 @@ void Controller::Remember(const std::string& job, const v1::Cluster& cluster, co
   }
   PlanningMemory::Refusal& refusal = memory_.refusals[job];
   refusal.tries[cluster.name()] += absl::IsResourceExhausted(passing) ? kMostTries : 1;
-  refusal.text = absl::StrCat("for ", cluster.devices_per_node(), ", ", passing.message());
+  refusal.text = absl::StrCat("for ", cluster.devices_per_node() * cluster.nodes(), ", ", passing.message());
 }
 
 absl::Status Controller::StorePlan(const PlansUnderWay::Ended& plan) {
@@ -199,7 +202,7 @@ void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Wai
 }
 
 void Controller::RefuseCluster(const ToPlan& next, const absl::Status& why) {
-  const std::string cluster = ClusterName(SlotKind(*next.worker), next.slots), text(why.message());
+  const std::string cluster = ClusterName(SlotKind(*next.worker), next.slots, next.workers), text(why.message());
   PlanningMemory::Refusal& refusal = memory_.refusals[next.job->name];
   if (refusal.Refuses(cluster) && refusal.text == text) return;  // every decision meets it again
   LogError(absl::StrCat("no plan: ", text), {.job = next.job->name, .worker = next.worker->name()});
@@ -214,7 +217,7 @@ bool Controller::TakeKnown(const ToPlan& next, const v1::Cluster& cluster, Known
   absl::Status passing;
   bool taken = false;
   const std::string why = absl::StrCat(next.because, "has the plan that was made for the same before, for ",
-                                       SlotsText(next.slots, next.worker->name(), next.job->wanted));
+                                       PlannedSlotsText(next.slots, next.workers, next.worker->name(), next.job->wanted));
   const absl::StatusOr<bool> moved = ChangeJob(*next.job, [&](store::Transaction& transaction, v1::Job* job) -> absl::Status {
     passing = absl::OkStatus();
     taken = false;
@@ -231,7 +234,7 @@ bool Controller::TakeKnown(const ToPlan& next, const v1::Cluster& cluster, Known
   known->Taken();
   if (options_.metrics != nullptr) options_.metrics->PlanReused();
   LogInfo(why, {.job = name, .worker = next.worker->name()});
-  if (next.moves) ++memory_.planned[name].moves;
+  if (next.moves()) ++memory_.planned[name].moves;
   Remember(name, cluster, passing);
   return true;
 }
@@ -240,7 +243,8 @@ bool Controller::PlanJob(const ToPlan& next, const v1::Cluster& cluster) {
   const ActiveJob& seen = *next.job;
   const std::string& name = seen.name;
   const std::string why =
-      absl::StrCat(next.because, "ranks recipes for ", SlotsText(next.slots, next.worker->name(), seen.wanted));
+      absl::StrCat(next.because, "ranks recipes for ",
+                   PlannedSlotsText(next.slots, next.workers, next.worker->name(), seen.wanted));
   v1::PlanRequest request;
   const absl::StatusOr<bool> moved = ChangeJob(seen, [&](store::Transaction& transaction, v1::Job* stored) -> absl::Status {
     ASSIGN_OR_RETURN(const auto kept, RecipeToKeep(transaction, *stored));
@@ -250,9 +254,9 @@ bool Controller::PlanJob(const ToPlan& next, const v1::Cluster& cluster) {
   if (!moved.ok()) LogError(absl::StrCat("no plan: ", moved.status().message()), {.job = name});
   if (!moved.ok() || !*moved) return false;
   const std::string key = options_.reuse_plans ? PlanKey(request, options_.planned_by) : name;
-  const auto cancelled = plans_.Add(name, cluster, key, next.moves ? next.worker->name() : "");
+  const auto cancelled = plans_.Add(name, cluster, key, next.kept_on);
   LogInfo(why, {.job = name, .worker = next.worker->name()});
-  if (next.moves) ++memory_.planned[name].moves;
+  if (next.moves()) ++memory_.planned[name].moves;
   planning_->PlanLater(
       ProjectOf(name), request,
       [this, name](const planner::PlanProgress& progress) { notifier_->SetPlanning(name, ProgressOf(progress)); },

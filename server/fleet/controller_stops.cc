@@ -77,6 +77,7 @@ void Controller::SendStops() {
   for (const Lease& lease : book_.All()) {
     const ActiveJob* const job = jobs_.Find(lease.job);
     if (job == nullptr || !job->stop || job->epoch != lease.epoch) continue;
+    if (!lease.IsFirst()) continue;  // its trainers hear of it from the first worker's
     const auto place = agents_.PlaceOf(lease.worker);
     if (!place || place->session == 0) continue;
     const absl::Duration grace = GraceLeft(*job->stop, options_.now_us());

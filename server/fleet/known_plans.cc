@@ -28,9 +28,10 @@ v1::PlanRequest PlanRequestOf(const v1::Job& job, const v1::Cluster& cluster, co
 }
 
 const KnownPlans::Place& KnownPlans::PlaceFor(const ToPlan& next) {
-  const auto [place, is_new] = places_.try_emplace({next.worker->name(), next.slots}, Place{absl::UnknownError(""), ""});
+  const auto [place, is_new] =
+      places_.try_emplace({next.worker->name(), next.slots, next.workers}, Place{absl::UnknownError(""), ""});
   if (is_new) {
-    place->second.cluster = ClusterOf(*next.worker, next.slots);
+    place->second.cluster = ClusterOf(*next.worker, next.slots, next.workers);
     if (place->second.cluster.ok()) place->second.digest = checkpoint::Sha256(DeterministicBytes(*place->second.cluster));
   }
   return place->second;

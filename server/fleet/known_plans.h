@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -57,7 +58,7 @@ class KnownPlans {
 
   store::Store* const store_;
   const std::string planned_by_;
-  std::map<std::pair<std::string, int64_t>, Place> places_;  // by worker and slots
+  std::map<std::tuple<std::string, int64_t, int64_t>, Place> places_;  // by worker, slots and number of workers
   std::map<std::string, Entry> entries_;                     // by key
   int64_t read_ = 0, taken_ = 0;
   bool has_more_ = false;

@@ -2,36 +2,44 @@
 
 namespace legoai::server {
 
-void LeaseBook::Grant(const Lease& lease) {
+void LeaseBook::Grant(const std::vector<Lease>& parts) {
   const MutexLock lock(mutex_);
-  if (const auto earlier = leases_.find(lease.job); earlier != leases_.end()) ReleaseHere(lease.job, earlier->second.epoch);
-  leases_[lease.job] = lease;
-  of_worker_[lease.worker].insert(lease.job);
+  const std::string& job = parts.front().job;
+  if (const auto earlier = leases_.find(job); earlier != leases_.end()) ReleaseHere(job, earlier->second.front().epoch);
+  leases_[job] = parts;
+  for (const Lease& part : parts) of_worker_[part.worker].insert(job);
 }
 
-const Lease* LeaseBook::FindHere(const std::string& job, int64_t epoch) const {
+const LeaseBook::Parts* LeaseBook::FindHere(const std::string& job, int64_t epoch) const {
   const auto found = leases_.find(job);
-  return found != leases_.end() && found->second.epoch == epoch ? &found->second : nullptr;
+  return found != leases_.end() && found->second.front().epoch == epoch ? &found->second : nullptr;
 }
 
-std::optional<Lease> LeaseBook::Find(const std::string& job, int64_t epoch) const {
+std::vector<Lease> LeaseBook::Find(const std::string& job, int64_t epoch) const {
   const MutexLock lock(mutex_);
-  const Lease* const lease = FindHere(job, epoch);
-  return lease == nullptr ? std::nullopt : std::optional(*lease);
+  const Parts* const parts = FindHere(job, epoch);
+  return parts == nullptr ? Parts() : *parts;
 }
 
-bool LeaseBook::IsHeld(const v1::LeaseId& lease, const std::string& worker, const std::string& instance) const {
+std::optional<Lease> LeaseBook::FindHeld(const v1::LeaseId& lease, const std::string& worker,
+                                         const std::string& instance) const {
   const MutexLock lock(mutex_);
-  const Lease* const held = FindHere(lease.job(), lease.epoch());
-  return held != nullptr && held->worker == worker && held->instance == instance;
+  const Parts* const parts = FindHere(lease.job(), lease.epoch());
+  if (parts == nullptr) return std::nullopt;
+  for (const Lease& part : *parts) {
+    if (part.worker == worker && part.instance == instance) return part;
+  }
+  return std::nullopt;
 }
 
 void LeaseBook::ReleaseHere(const std::string& job, int64_t epoch) {
-  const Lease* const lease = FindHere(job, epoch);
-  if (lease == nullptr) return;
-  const auto jobs = of_worker_.find(lease->worker);
-  jobs->second.erase(job);
-  if (jobs->second.empty()) of_worker_.erase(jobs);
+  const Parts* const parts = FindHere(job, epoch);
+  if (parts == nullptr) return;
+  for (const Lease& part : *parts) {
+    const auto jobs = of_worker_.find(part.worker);
+    jobs->second.erase(job);
+    if (jobs->second.empty()) of_worker_.erase(jobs);
+  }
   leases_.erase(job);
 }
 
@@ -45,10 +53,16 @@ std::vector<v1::LeaseId> LeaseBook::Renew(const google::protobuf::RepeatedPtrFie
   const MutexLock lock(mutex_);
   std::vector<v1::LeaseId> others;
   for (const v1::LeaseId& lease : leases) {
+    bool own = false;
     const auto found = leases_.find(lease.job());
-    const bool own = found != leases_.end() && found->second.epoch == lease.epoch() && found->second.worker == worker &&
-                     found->second.instance == instance;
-    own ? void(found->second.renewed = now) : others.push_back(lease);
+    if (found != leases_.end()) {
+      for (Lease& part : found->second) {
+        if (part.epoch != lease.epoch() || part.worker != worker || part.instance != instance) continue;
+        part.renewed = now;
+        own = true;
+      }
+    }
+    if (!own) others.push_back(lease);
   }
   return others;
 }
@@ -56,24 +70,33 @@ std::vector<v1::LeaseId> LeaseBook::Renew(const google::protobuf::RepeatedPtrFie
 void LeaseBook::ToldToStop(const std::string& job, int64_t epoch, uint64_t session, bool save, int64_t deadline_us) {
   const MutexLock lock(mutex_);
   const auto found = leases_.find(job);
-  if (found == leases_.end() || found->second.epoch != epoch) return;
-  found->second.stop_session = session;
-  found->second.stop_saves = save;
-  found->second.stop_until_us = deadline_us;
+  if (found == leases_.end() || found->second.front().epoch != epoch) return;
+  Lease& first = found->second.front();
+  first.stop_session = session;
+  first.stop_saves = save;
+  first.stop_until_us = deadline_us;
 }
 
 void LeaseBook::ExtendAll(absl::Duration pause) {
   const MutexLock lock(mutex_);
-  for (auto& [job, lease] : leases_) lease.renewed += pause;
+  for (auto& [job, parts] : leases_) {
+    for (Lease& part : parts) part.renewed += pause;
+  }
+}
+
+std::vector<Lease> LeaseBook::ListIf(const std::function<bool(const Lease&)>& wanted) const {
+  std::vector<Lease> list;
+  for (const auto& [job, parts] : leases_) {
+    for (const Lease& part : parts) {
+      if (wanted(part)) list.push_back(part);
+    }
+  }
+  return list;
 }
 
 std::vector<Lease> LeaseBook::Expired(absl::Duration now) const {
   const MutexLock lock(mutex_);
-  std::vector<Lease> expired;
-  for (const auto& [job, lease] : leases_) {
-    if (now - lease.renewed > time_to_live_) expired.push_back(lease);
-  }
-  return expired;
+  return ListIf([&](const Lease& part) { return now - part.renewed > time_to_live_; });
 }
 
 std::vector<Lease> LeaseBook::OfWorker(const std::string& worker) const {
@@ -81,15 +104,17 @@ std::vector<Lease> LeaseBook::OfWorker(const std::string& worker) const {
   std::vector<Lease> of_worker;
   const auto jobs = of_worker_.find(worker);
   if (jobs == of_worker_.end()) return of_worker;
-  for (const std::string& job : jobs->second) of_worker.push_back(leases_.at(job));
+  for (const std::string& job : jobs->second) {
+    for (const Lease& part : leases_.at(job)) {
+      if (part.worker == worker) of_worker.push_back(part);
+    }
+  }
   return of_worker;
 }
 
 std::vector<Lease> LeaseBook::All() const {
   const MutexLock lock(mutex_);
-  std::vector<Lease> all;
-  for (const auto& [job, lease] : leases_) all.push_back(lease);
-  return all;
+  return ListIf([](const Lease&) { return true; });
 }
 
 }  // namespace legoai::server

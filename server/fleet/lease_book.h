@@ -6,6 +6,7 @@
 #include <google/protobuf/repeated_field.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@
 
 namespace legoai::server {
 
+// A worker's part of a lease; a job's lease has one for each of its workers.
 struct Lease {
   std::string job;
   int64_t epoch = 0;
@@ -31,22 +33,27 @@ struct Lease {
   int64_t stop_until_us = 0;    // UTC; the deadline of that, as it was told
   int64_t attempt = 0;          // of the job
   std::string instance = {};    // of the agent that holds or will get it
+  int64_t first_rank = 0;       // 0: its agent speaks for all
+
+  bool IsFirst() const { return first_rank == 0; }
 };
 
 class LeaseBook {
  public:
   explicit LeaseBook(absl::Duration time_to_live) : time_to_live_(time_to_live) {}
 
-  void Grant(const Lease& lease);  // replaces an earlier lease of the job
-  // Nothing if the job has no lease of this epoch.
-  std::optional<Lease> Find(const std::string& job, int64_t epoch) const;
-  // Whether this process of the worker's agent holds it.
-  bool IsHeld(const v1::LeaseId& lease, const std::string& worker, const std::string& instance) const;
+  // All parts of a lease, of one job and epoch, by first rank; replaces an earlier lease of the job.
+  void Grant(const std::vector<Lease>& parts);
+  // By first rank; none if the job has no lease of this epoch.
+  std::vector<Lease> Find(const std::string& job, int64_t epoch) const;
+  // The part that this process of the worker's agent holds.
+  std::optional<Lease> FindHeld(const v1::LeaseId& lease, const std::string& worker, const std::string& instance) const;
   void Release(const std::string& job, int64_t epoch);
   // Renews those that this process holds, and returns the others.
   std::vector<v1::LeaseId> Renew(const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases, const std::string& worker,
                                  const std::string& instance, absl::Duration now);
-  // Its agent was told to stop it in this session, after a checkpoint, for which there is time until the deadline, or at once.
+  // The agent of its first worker was told to stop it in this session, after a checkpoint, for which there is time until the
+  // deadline, or at once.
   void ToldToStop(const std::string& job, int64_t epoch, uint64_t session, bool save, int64_t deadline_us);
 
   // Nobody could be heard for that long: the server itself did not run.
@@ -54,15 +61,17 @@ class LeaseBook {
 
   std::vector<Lease> Expired(absl::Duration now) const;
   std::vector<Lease> OfWorker(const std::string& worker) const;
-  std::vector<Lease> All() const;  // by job
+  std::vector<Lease> All() const;  // by job and first rank
 
  private:
-  const Lease* FindHere(const std::string& job, int64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  using Parts = std::vector<Lease>;
+  const Parts* FindHere(const std::string& job, int64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Lease> ListIf(const std::function<bool(const Lease&)>& wanted) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReleaseHere(const std::string& job, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration time_to_live_;
   mutable Mutex mutex_;
-  std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);                     // by job
+  std::map<std::string, Parts> leases_ ABSL_GUARDED_BY(mutex_);                     // by job
   std::map<std::string, std::set<std::string>> of_worker_ ABSL_GUARDED_BY(mutex_);  // jobs
 };
 

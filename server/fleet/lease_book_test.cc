@@ -41,8 +41,8 @@ TEST(LeaseBookTest, EqualsAPlainList) {
     const bool same = held != plain.end() && held->second.epoch == epoch;
     switch (draw(4)) {
       case 0:
-        book.Grant({job, epoch, worker, draw(4) + 1, now});
-        plain[job] = *book.Find(job, epoch);
+        plain[job] = {job, epoch, worker, draw(4) + 1, now};
+        book.Grant({plain[job]});
         break;
       case 1:
         book.Release(job, epoch);
@@ -67,10 +67,32 @@ TEST(LeaseBookTest, EqualsAPlainList) {
     ASSERT_EQ(AsRows(book.All()), AsRows(all));
     const auto now_held = plain.find(job);
     const bool is_held = now_held != plain.end() && now_held->second.epoch == epoch;
-    ASSERT_EQ(book.Find(job, epoch).has_value(), is_held);
-    ASSERT_EQ(book.IsHeld(One(job, epoch)[0], worker, ""), is_held && now_held->second.worker == worker);
-    ASSERT_FALSE(book.IsHeld(One(job, epoch)[0], worker, "another process"));
+    ASSERT_EQ(book.Find(job, epoch).size(), is_held ? 1 : 0);
+    ASSERT_EQ(book.FindHeld(One(job, epoch)[0], worker, "").has_value(), is_held && now_held->second.worker == worker);
+    ASSERT_FALSE(book.FindHeld(One(job, epoch)[0], worker, "another process").has_value());
   }
+}
+
+TEST(LeaseBookTest, AGangIsRenewedByEachOfItsWorkersAndExpiresWithAnyOfThem) {
+  LeaseBook book(absl::Seconds(10));
+  const Lease first{.job = "job", .epoch = 3, .worker = "a", .slots = 2, .instance = "1"};
+  Lease second = first;
+  second.worker = "b", second.instance = "2", second.first_rank = 2;
+  book.Grant({first, second});
+  ASSERT_EQ(book.Find("job", 3).size(), 2);
+  EXPECT_TRUE(book.Find("job", 2).empty());
+  EXPECT_TRUE(book.FindHeld(One("job", 3)[0], "a", "1")->IsFirst());
+  EXPECT_FALSE(book.FindHeld(One("job", 3)[0], "b", "2")->IsFirst());
+  EXPECT_FALSE(book.FindHeld(One("job", 3)[0], "b", "1"));
+  EXPECT_TRUE(book.Renew(One("job", 3), "a", "1", absl::Seconds(15)).empty());
+  ASSERT_EQ(book.Expired(absl::Seconds(16)).size(), 1);
+  EXPECT_EQ(book.Expired(absl::Seconds(16))[0].worker, "b");
+  EXPECT_EQ(book.OfWorker("b").size(), 1);
+  book.Release("job", 3);
+  EXPECT_TRUE(book.OfWorker("a").empty());
+  EXPECT_TRUE(book.OfWorker("b").empty());
+  // The trainers of both are fenced off.
+  EXPECT_EQ(book.Renew(One("job", 3), "b", "2", absl::Seconds(17)).size(), 1);
 }
 
 }  // namespace

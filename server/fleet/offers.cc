@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "core/hardware/catalog.h"
 
 namespace legoai::server {
@@ -14,6 +17,14 @@ bool Suits(const v1::Worker& worker, const v1::Resources& wanted) {
   return worker.pool() == wanted.pool() && (wanted.device_type().empty() || worker.device().type() == wanted.device_type()) &&
          worker.connected() && worker.state() == v1::READY;
 }
+
+int64_t FreeSlots(const v1::Worker& worker) {
+  int64_t used = 0;
+  for (const v1::SlotUse& use : worker.used()) used += use.slots();
+  return worker.slots() - used;
+}
+
+int64_t Ranks(const Offer& offer) { return offer.worker == nullptr ? 0 : offer.slots * offer.workers; }
 
 // The share of a slot, rounded down: alike machines differ by what their kernels keep.
 int64_t HostMemoryPerSlot(const v1::Worker& worker) {
@@ -39,6 +50,10 @@ std::string SpeedText(double per_second, std::string_view unit) {
 
 }  // namespace
 
+Offers::Offers(std::vector<v1::Worker> workers) : workers_(std::move(workers)) {
+  for (const v1::Worker& worker : workers_) gangs_.push_back(GangOf(worker));
+}
+
 const Offer& Offers::To(const v1::Resources& wanted) {
   const auto [offer, is_new] = made_.try_emplace(wanted.SerializeAsString());
   if (is_new) offer->second = Make(wanted);
@@ -51,19 +66,60 @@ Offer Offers::Make(const v1::Resources& wanted) const {
   int64_t largest = 0;
   for (const v1::Worker& worker : workers_) {
     if (!Suits(worker, wanted)) continue;
-    int64_t used = 0;
-    for (const v1::SlotUse& use : worker.used()) used += use.slots();
-    const int64_t free = std::min(most, worker.slots() - used), all = std::min(most, worker.slots());
+    const int64_t free = std::min(most, FreeSlots(worker)), all = std::min(most, worker.slots());
     if (free >= wanted.min_slots() && free > now.slots) now = {&worker, free};
     if (all >= wanted.min_slots() && all > later.slots) later = {&worker, all};
     largest = std::max(largest, worker.slots());
+  }
+  // What fits on one worker runs on one: no network between hosts is as fast as what is within.
+  if (std::max(wanted.slots(), wanted.min_slots()) > largest) {
+    if (const Offer several = OfSeveral(wanted, /*free=*/true); Ranks(several) > Ranks(now)) now = several;
+    if (const Offer several = OfSeveral(wanted, /*free=*/false); Ranks(several) > Ranks(later)) later = several;
   }
   Offer offer = now.worker != nullptr ? now : later;
   offer.largest = largest;
   return offer;
 }
 
-std::string Offers::WhyNone(const v1::Resources& wanted) {
+// The most slots of which each of some workers that are alike has as many; of equal numbers those of the fewest workers.
+Offer Offers::OfSeveral(const v1::Resources& wanted, bool free) const {
+  const int64_t most = wanted.slots() > 0 ? wanted.slots() : wanted.min_slots();
+  std::map<std::string, std::vector<const v1::Worker*>> gangs;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (Suits(workers_[i], wanted) && !gangs_[i].empty()) gangs[gangs_[i]].push_back(&workers_[i]);
+  }
+  const auto slots_of = [free](const v1::Worker& worker) { return free ? FreeSlots(worker) : worker.slots(); };
+  Offer best;
+  for (auto& [gang, workers] : gangs) {
+    std::stable_sort(workers.begin(), workers.end(),
+                     [&](const v1::Worker* a, const v1::Worker* b) { return slots_of(*a) > slots_of(*b); });
+    for (size_t count = 2; count <= workers.size(); ++count) {
+      const auto hosts = static_cast<int64_t>(count);
+      const int64_t each = std::min(slots_of(*workers[count - 1]), most / hosts);
+      if (each < 1 || each * hosts < wanted.min_slots() || each * hosts <= Ranks(best)) continue;
+      best = {workers[0], each, 0, hosts};
+    }
+  }
+  return best;
+}
+
+bool Offers::Has(const v1::Resources& wanted, int64_t workers, int64_t slots) {
+  if (workers == 1) return To(wanted).largest >= slots;
+  std::map<std::string, int64_t> alike;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (gangs_[i].empty() || !Suits(workers_[i], wanted) || workers_[i].slots() < slots) continue;
+    if (++alike[gangs_[i]] >= workers) return true;
+  }
+  return false;
+}
+
+const std::string& Offers::WhyNone(const v1::Resources& wanted) {
+  const auto [why, is_new] = why_.try_emplace(wanted.SerializeAsString());
+  if (is_new) why->second = MakeWhyNone(wanted);
+  return why->second;
+}
+
+std::string Offers::MakeWhyNone(const v1::Resources& wanted) {
   const std::string of = absl::StrCat("pool ", wanted.pool(), wanted.device_type().empty() ? "" : " of " + wanted.device_type());
   const int64_t largest = To(wanted).largest;
   if (largest == 0) {
@@ -71,15 +127,42 @@ std::string Offers::WhyNone(const v1::Resources& wanted) {
                         " is connected and ready: start an agent for it, or cancel the job and submit it with ",
                         wanted.device_type().empty() ? "another resources.pool" : "another resources.pool or device_type");
   }
+  std::set<std::string> kinds;
+  for (const v1::Worker& worker : workers_) {
+    if (Suits(worker, wanted)) kinds.insert(SlotKind(worker));
+  }
+  v1::Resources any = wanted;
+  any.set_min_slots(1);
+  const Offer several = OfSeveral(any, /*free=*/false);
   return absl::StrCat("resources.min_slots is ", wanted.min_slots(), " and the largest worker of ", of, " has ", largest,
                       largest == 1 ? " slot" : " slots",
-                      "; all slots of a job are on one worker: connect a worker with at least ", wanted.min_slots(),
+                      "; all slots of a job are on one worker, or as many on each of several of one kind that see the same runs",
+                      several.worker == nullptr
+                          ? ""
+                          : absl::StrCat(", of which ", several.workers, " have ", Ranks(several), " together"),
+                      kinds.size() > 1 ? absl::StrCat("; there are ", absl::StrJoin(kinds, ", and ")) : "",
+                      ": connect a worker with at least ", wanted.min_slots(),
                       " slots, or cancel the job and submit it with a smaller resources.min_slots");
 }
 
-std::string SlotsText(int64_t slots, const std::string& worker, const v1::Resources& wanted) {
-  return absl::StrCat(slots, slots == 1 ? " slot of " : " slots of ", worker,
-                      slots < wanted.slots() ? absl::StrCat(" (", wanted.slots(), " were asked for)") : "");
+namespace {
+
+std::string AskedText(int64_t ranks, const v1::Resources& wanted) {
+  return ranks < wanted.slots() ? absl::StrCat(" (", wanted.slots(), " were asked for)") : "";
+}
+
+std::string SlotsOf(int64_t slots) { return absl::StrCat(slots, slots == 1 ? " slot of " : " slots of "); }
+
+}  // namespace
+
+std::string SlotsText(int64_t slots, const std::vector<std::string>& workers, const v1::Resources& wanted) {
+  return absl::StrCat(SlotsOf(slots), workers.size() > 1 ? "each of " : "", absl::StrJoin(workers, ", "),
+                      AskedText(slots * static_cast<int64_t>(workers.size()), wanted));
+}
+
+std::string PlannedSlotsText(int64_t slots, int64_t workers, const std::string& worker, const v1::Resources& wanted) {
+  return absl::StrCat(SlotsOf(slots), workers > 1 ? absl::StrCat("each of ", workers, " workers like ") : "", worker,
+                      AskedText(slots * workers, wanted));
 }
 
 const v1::Worker* Offers::Find(const std::string& name) const {
@@ -97,8 +180,24 @@ std::string SlotKind(const v1::Worker& worker) {
                          SpeedText(PeakFlops(device), "FLOP/s"), SpeedText(device.memory_bandwidth_bytes_per_second(), "B/s"));
 }
 
-std::string ClusterName(const std::string& kind, int64_t slots) {
-  return absl::StrCat(slots, slots == 1 ? " slot of " : " slots of ", kind);
+std::string GangOf(const v1::Worker& worker) {
+  const std::string& address = worker.gang_address();
+  if (address.empty()) return "";
+  // By such an address only a process of the same host is reached.
+  const bool is_loopback = address.rfind("127.", 0) == 0 || address == "::1";
+  return absl::StrCat(SlotKind(worker), "; ", worker.runs(), is_loopback ? "; host " + worker.host() : "");
+}
+
+std::vector<std::string> TopologyOf(const v1::Worker& worker) {
+  const auto label = [&](const char* name) {
+    const auto found = worker.labels().find(name);
+    return found == worker.labels().end() ? std::string() : found->second;
+  };
+  return {label(kRackLabel), label(kNvlinkDomainLabel), worker.host()};
+}
+
+std::string ClusterName(const std::string& kind, int64_t slots, int64_t workers) {
+  return absl::StrCat(workers > 1 ? absl::StrCat(workers, " workers with ") : "", SlotsOf(slots), kind);
 }
 
 std::string KindOf(const std::string& cluster_name) {
@@ -107,11 +206,12 @@ std::string KindOf(const std::string& cluster_name) {
   return of == std::string::npos ? cluster_name : cluster_name.substr(of + kOf.size());
 }
 
-absl::StatusOr<v1::Cluster> ClusterOf(const v1::Worker& worker, int64_t slots) {
+absl::StatusOr<v1::Cluster> ClusterOf(const v1::Worker& worker, int64_t slots, int64_t workers) {
   auto cluster = sim::MakeHostCluster(worker.device(), slots,
                                       {.memory_bytes = HostMemoryPerSlot(worker) * slots,
-                                       .cores = std::max<int64_t>(1, worker.host_cores() * slots / worker.slots())});
-  if (cluster.ok()) cluster->set_name(ClusterName(SlotKind(worker), slots));
+                                       .cores = std::max<int64_t>(1, worker.host_cores() * slots / worker.slots())},
+                                      workers);
+  if (cluster.ok()) cluster->set_name(ClusterName(SlotKind(worker), slots, workers));
   return cluster;
 }
 

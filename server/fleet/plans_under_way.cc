@@ -3,7 +3,7 @@
 namespace legoai::server {
 
 std::shared_ptr<const std::atomic<bool>> PlansUnderWay::Add(const std::string& job, const v1::Cluster& cluster,
-                                                            const std::string& key, const std::string& keeps) {
+                                                            const std::string& key, const std::vector<std::string>& keeps) {
   const MutexLock lock(mutex_);
   Plan& plan = plans_[job] = Plan();
   plan.cluster = cluster;
@@ -49,7 +49,8 @@ std::map<std::string, int64_t> PlansUnderWay::KeptSlots() const {
   const MutexLock lock(mutex_);
   std::map<std::string, int64_t> kept;
   for (const auto& [job, plan] : plans_) {
-    if (!*plan.cancelled && !plan.keeps.empty()) kept[plan.keeps] += plan.cluster.devices_per_node();
+    if (*plan.cancelled) continue;
+    for (const std::string& worker : plan.keeps) kept[worker] += plan.cluster.devices_per_node();
   }
   return kept;
 }

@@ -27,10 +27,10 @@ class PlansUnderWay {
     absl::StatusOr<v1::PlanResult> result;
   };
 
-  // `key`: of the plan (plan_cache.h). `keeps`: the worker on which the cluster's slots are kept for the job until its plan is
-  // stored; empty: none. The returned flag becomes true when planning should be abandoned.
+  // `key`: of the plan (plan_cache.h). `keeps`: the workers on which the cluster's slots are kept for the job until its plan
+  // is stored. The returned flag becomes true when planning should be abandoned.
   std::shared_ptr<const std::atomic<bool>> Add(const std::string& job, const v1::Cluster& cluster, const std::string& key,
-                                               const std::string& keeps);
+                                               const std::vector<std::string>& keeps);
   // False after End(), which cancels planning without fault of the job.
   bool SetResult(const std::string& job, absl::StatusOr<v1::PlanResult> result);
   void Erase(const std::string& job);
@@ -50,7 +50,8 @@ class PlansUnderWay {
   struct Plan {
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
     v1::Cluster cluster;
-    std::string key, keeps;
+    std::string key;
+    std::vector<std::string> keeps;
     std::optional<absl::StatusOr<v1::PlanResult>> result;
   };
 

@@ -13,8 +13,8 @@ v1::Cluster Slots(int64_t slots) {
 
 TEST(PlansUnderWay, KeepSlotsUntilTheyAreStored) {
   PlansUnderWay plans;
-  plans.Add("a", Slots(4), "k", "workers/w");
-  plans.Add("b", Slots(2), "l", "");
+  plans.Add("a", Slots(4), "k", {"workers/w"});
+  plans.Add("b", Slots(2), "l", {});
   EXPECT_EQ(plans.KeptSlots(), (std::map<std::string, int64_t>{{"workers/w", 4}}));
   EXPECT_TRUE(plans.WithResults().empty());
   ASSERT_TRUE(plans.SetResult("a", absl::InternalError("no")));
@@ -27,7 +27,7 @@ TEST(PlansUnderWay, KeepSlotsUntilTheyAreStored) {
 
 TEST(PlansUnderWay, OfJobsThatAreNotPlannedAnyMoreAreCancelled) {
   PlansUnderWay plans;
-  const auto a = plans.Add("a", Slots(4), "k", "workers/w"), b = plans.Add("b", Slots(2), "l", "");
+  const auto a = plans.Add("a", Slots(4), "k", {"workers/w"}), b = plans.Add("b", Slots(2), "l", {});
   const auto running = plans.CancelOthers([](const std::string& job) { return job == "b"; });
   ASSERT_EQ(running.size(), 1u);
   EXPECT_EQ(running[0].job + running[0].key, "bl");
@@ -41,11 +41,11 @@ TEST(PlansUnderWay, OfJobsThatAreNotPlannedAnyMoreAreCancelled) {
 
 TEST(PlansUnderWay, TakeNoResultAtTheEnd) {
   PlansUnderWay plans;
-  const auto a = plans.Add("a", Slots(4), "k", "");
+  const auto a = plans.Add("a", Slots(4), "k", {});
   plans.End();
   EXPECT_TRUE(*a);
   EXPECT_FALSE(plans.SetResult("a", v1::PlanResult()));
-  EXPECT_TRUE(*plans.Add("b", Slots(1), "l", ""));
+  EXPECT_TRUE(*plans.Add("b", Slots(1), "l", {}));
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class Reconciler {
     }
     if (snapshot.waiting.empty()) return;
     const absl::Time now = absl::FromUnixMicros(snapshot_.now_us);
-    for (const Lease& lease : snapshot_.leases) snapshot.running.push_back(AsRunning(lease, now));
+    snapshot.running = Running(now);
     const scheduler::Decision decision = scheduler::Schedule(now, snapshot);
     for (const scheduler::Grant& grant : decision.grants) Take(grant);
     for (const scheduler::Wait& wait : decision.waits) Take(wait);
@@ -63,21 +63,23 @@ class Reconciler {
                                      .priority = job.priority,
                                      .restarting = job.epoch > 0,
                                      .submitted_us = job.submitted_us,
-                                     .slots = job.world_size,
+                                     .slots = job.world_size / job.workers,
                                      .pool = job.wanted.pool(),
-                                     .device_type = job.wanted.device_type()};
+                                     .device_type = job.wanted.device_type(),
+                                     .workers = job.workers};
     if (job.time_left) waiting.expected_run = *job.time_left + jobs_.longest_start();
     const auto planned = memory_.planned.find(job.name);
     const auto there = kinds.find(waiting.pool);
     if (planned == memory_.planned.end() || there == kinds.end()) return waiting;
     waiting.kind = planned->second.kind;
     const auto own = there->second.find(waiting.kind);
-    const bool stays = planned->second.moves >= kMostMoves && own != there->second.end() && own->second >= job.world_size;
+    const bool stays = planned->second.moves >= kMostMoves && own != there->second.end() && own->second >= waiting.slots;
     const auto refusal = memory_.refusals.find(job.name);
     std::vector<std::string> possible = {waiting.kind};
     bool all = !stays;
     for (const auto& [kind, largest] : there->second) {
-      const bool refused = refusal != memory_.refusals.end() && refusal->second.Refuses(ClusterName(kind, job.world_size));
+      const std::string cluster = ClusterName(kind, waiting.slots, job.workers);
+      const bool refused = refusal != memory_.refusals.end() && refusal->second.Refuses(cluster);
       if (kind == waiting.kind) continue;
       if (!stays && !refused) possible.push_back(kind);
       all = all && !refused;
@@ -86,11 +88,18 @@ class Reconciler {
     return waiting;
   }
 
-  scheduler::RunningJob AsRunning(const Lease& lease, absl::Time now) const {
-    scheduler::RunningJob running{.name = lease.job, .slots = {{lease.worker, lease.slots}}};
-    const ActiveJob* const job = jobs_.Find(lease.job);
-    if (job != nullptr && job->time_left) running.expected_end = now + *job->time_left;  // of one that starts: the earliest
-    return running;
+  std::vector<scheduler::RunningJob> Running(absl::Time now) const {
+    std::map<std::string, scheduler::RunningJob> running;
+    for (const Lease& lease : snapshot_.leases) {
+      scheduler::RunningJob& one = running[lease.job];
+      one.name = lease.job;
+      one.slots[lease.worker] += lease.slots;
+      const ActiveJob* const job = jobs_.Find(lease.job);
+      if (job != nullptr && job->time_left) one.expected_end = now + *job->time_left;  // of one that starts: the earliest
+    }
+    std::vector<scheduler::RunningJob> list;
+    for (auto& [name, one] : running) list.push_back(std::move(one));
+    return list;
   }
 
   void Take(const scheduler::Grant& grant) {
@@ -110,14 +119,14 @@ class Reconciler {
   // What becomes of slots that a job was given and its recipe was not chosen for; nothing: they are its own.
   std::optional<ToPlan> Replan(const ActiveJob& job, const scheduler::Grant& grant) const {
     const auto planned = memory_.planned.find(grant.job);
-    const v1::Worker* const worker = offers_.Find(grant.worker);
+    const v1::Worker* const worker = offers_.Find(grant.workers.front());
     if (planned == memory_.planned.end() || worker == nullptr) return std::nullopt;
     const std::string kind = SlotKind(*worker);
     if (kind == planned->second.kind) return std::nullopt;
     return ToPlan{
-        &job, worker, grant.slots,
+        &job, worker, grant.slots, job.workers,
         absl::StrCat("its recipe is for slots of ", planned->second.kind, ", and those that are free are of ", kind, ": "),
-        /*moves=*/true};
+        grant.workers};
   }
 
   void Take(const scheduler::Wait& wait) {
@@ -138,8 +147,10 @@ class Reconciler {
     if (refusal == memory_.refusals.end()) return "it is planned for fewer slots if they do not come back soon";
     // A restarting job has it as its reason already.
     const std::string tried = job.state == v1::RESTARTING ? "" : absl::StrCat(refusal->second.text, "; ");
-    return absl::StrCat(tried, "it waits for a worker with ", job.world_size,
-                        " slots, or for other slots to be planned for: connect one, or cancel the job");
+    const int64_t each = job.world_size / job.workers;
+    const std::string those = job.workers == 1 ? absl::StrCat("a worker with ", each, " slots")
+                                               : absl::StrCat(job.workers, " workers with ", each, " slots each");
+    return absl::StrCat(tried, "it waits for ", those, ", or for other slots to be planned for: connect one, or cancel the job");
   }
 
   // ---- Plans ----
@@ -156,20 +167,36 @@ class Reconciler {
     for (const auto& [name, job] : jobs_.all()) {
       const bool for_fewer = job.state != v1::SUBMITTED && MayPlanForFewer(job);
       if (job.state != v1::SUBMITTED && !for_fewer) continue;
-      const Offer& offer = offers_.To(job.wanted);
+      const Offer& offer = for_fewer ? NotRefused(job) : offers_.To(job.wanted);
       if (offer.worker != nullptr) {
-        out_.to_plan.push_back({&job, offer.worker, offer.slots, for_fewer ? "its slots are gone: " : ""});
+        out_.to_plan.push_back({&job, offer.worker, offer.slots, offer.workers, for_fewer ? "its slots are gone: " : ""});
       } else if (!for_fewer) {
         out_.waits[name] = {job.version, offers_.WhyNone(job.wanted), 0};
       }
     }
   }
 
+  // What it can be planned for and has not been in vain: of several workers fewer and fewer slots are tried. The first offer where
+  // there is nothing else.
+  const Offer& NotRefused(const ActiveJob& job) {
+    const Offer& first = offers_.To(job.wanted);
+    const auto refusal = memory_.refusals.find(job.name);
+    if (refusal == memory_.refusals.end()) return first;
+    v1::Resources wanted = job.wanted;
+    for (const Offer* offer = &first; offer->worker != nullptr; offer = &offers_.To(wanted)) {
+      if (!refusal->second.Refuses(ClusterName(SlotKind(*offer->worker), offer->slots, offer->workers))) return *offer;
+      const int64_t fewer = offer->slots * offer->workers - 1;
+      if (offer->workers == 1 || fewer < wanted.min_slots()) break;
+      wanted.set_slots(fewer);
+    }
+    return first;
+  }
+
   // It waits for a gang that no worker can give any more, and has done so for the grace.
   bool MayPlanForFewer(const ActiveJob& job) {
     const bool waits = job.state == v1::QUEUED || job.state == v1::RESTARTING;
-    const int64_t largest = waits ? offers_.To(job.wanted).largest : 0;
-    if (largest == 0 || largest >= job.world_size) {
+    const bool none = !waits || offers_.To(job.wanted).largest == 0;
+    if (none || offers_.Has(job.wanted, job.workers, job.world_size / job.workers)) {
       memory_.too_large_since.erase(job.name);
       return false;
     }

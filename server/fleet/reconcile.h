@@ -58,9 +58,12 @@ struct FleetSnapshot {
 struct ToPlan {
   const ActiveJob* job = nullptr;      // of the snapshot
   const v1::Worker* worker = nullptr;  // of the offers: plan for slots like its
-  int64_t slots = 0;
-  std::string because = {};  // "its slots are gone: ", for a job with a recipe
-  bool moves = false;        // those slots are free and kept for it
+  int64_t slots = 0;                   // of each worker
+  int64_t workers = 1;                 // so many like it
+  std::string because = {};            // "its slots are gone: ", for a job with a recipe
+  std::vector<std::string> kept_on = {};  // those slots are free, and kept for it on these workers; empty: it waits for any
+
+  bool moves() const { return !kept_on.empty(); }
 };
 
 struct Reconciliation {

@@ -66,7 +66,7 @@ TEST_F(ReconcileTest, AQueuedJobGetsSlotsOfItsKind) {
   memory_.planned[job.name()].kind = SlotKind(worker);
   const Reconciliation decision = Decide({worker}, {job});
   ASSERT_EQ(decision.grants.size(), 1u);
-  EXPECT_EQ(decision.grants[0].worker, "workers/a");
+  EXPECT_EQ(decision.grants[0].workers.at(0), "workers/a");
   EXPECT_EQ(decision.grants[0].slots, 4);
   EXPECT_TRUE(decision.to_plan.empty());
   EXPECT_TRUE(decision.waits.empty());
@@ -79,7 +79,7 @@ TEST_F(ReconcileTest, SlotsOfAnotherKindArePlannedForFirst) {
   const Reconciliation decision = Decide({worker}, {job});
   EXPECT_TRUE(decision.grants.empty());
   ASSERT_EQ(decision.to_plan.size(), 1u);
-  EXPECT_TRUE(decision.to_plan[0].moves);
+  EXPECT_TRUE(decision.to_plan[0].moves());
   EXPECT_EQ(decision.to_plan[0].worker->name(), "workers/a");
   EXPECT_NE(decision.to_plan[0].because.find("its recipe is for slots of h100-sxm-80"), std::string::npos);
   // Where plans for these were in vain, it waits for those that it has a recipe for.

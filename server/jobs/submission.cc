@@ -65,9 +65,9 @@ absl::Status CheckResources(v1::Resources* resources) {
   if (!resources->has_slots()) resources->set_slots(0);
   if (!resources->has_min_slots()) resources->set_min_slots(1);
   if (!resources->has_pool()) resources->set_pool("default");
-  constexpr char kOnOneWorker[] = ": all slots of a job are on one worker";
-  absl::Status status = CheckRange("spec.resources.slots", resources->slots(), 0, kMostSlots, kOnOneWorker);
-  if (status.ok()) status = CheckRange("spec.resources.min_slots", resources->min_slots(), 1, kMostSlots, kOnOneWorker);
+  constexpr char kMost[] = ": no job has more";
+  absl::Status status = CheckRange("spec.resources.slots", resources->slots(), 0, kMostSlots, kMost);
+  if (status.ok()) status = CheckRange("spec.resources.min_slots", resources->min_slots(), 1, kMostSlots, kMost);
   if (!status.ok()) return status;
   if (resources->slots() > 0 && resources->min_slots() > resources->slots())
     return FieldError("spec.resources.min_slots", absl::StrCat(resources->min_slots()),

@@ -14,7 +14,7 @@
 
 namespace legoai::server {
 
-// The most slots of a worker, and so of a job, whose slots are all on one worker.
+// The most slots of a worker, and of a job.
 inline constexpr int64_t kMostSlots = 4096;
 
 // The spec of `request` with every default filled in, and the model from its config.json or the catalog. Also checks parent and

@@ -264,8 +264,8 @@ TEST(Submission, NumbersHaveRanges) {
   ExpectFault([&](auto* r) { resources(r)->set_slots(1 << 20); }, "spec.resources.slots");
   ExpectFault([&](auto* r) { resources(r)->set_min_slots(0); }, "spec.resources.min_slots");
   ExpectFault([&](auto* r) { resources(r)->set_min_slots(4097); }, "spec.resources.min_slots",
-              "between 1 and 4096: all slots of a job are on one worker");
-  ExpectFault([&](auto* r) { resources(r)->set_slots(4097); }, "spec.resources.slots", "on one worker");
+              "between 1 and 4096: no job has more");
+  ExpectFault([&](auto* r) { resources(r)->set_slots(4097); }, "spec.resources.slots", "no job has more");
   ExpectFault(
       [&](auto* r) {
         resources(r)->set_slots(2);

@@ -20,10 +20,11 @@ constexpr char kPredictedTraceEnd[] = "/predictedTrace";
 // The slots that the job was planned for, as the planner saw them: those of any worker of that kind.
 absl::StatusOr<v1::Cluster> PlannedCluster(const v1::Job& job, const std::string& planned_for,
                                            const std::vector<v1::Worker>& workers) {
+  const int64_t count = std::max<int64_t>(1, job.worker_count()), slots = job.world_size() / count;
   const auto alike = std::find_if(workers.begin(), workers.end(), [&](const v1::Worker& worker) {
-    return worker.slots() >= job.world_size() && ClusterName(SlotKind(worker), job.world_size()) == planned_for;
+    return worker.slots() >= slots && ClusterName(SlotKind(worker), slots, count) == planned_for;
   });
-  if (alike != workers.end()) return ClusterOf(*alike, job.world_size());
+  if (alike != workers.end()) return ClusterOf(*alike, slots, count);
   return FieldError("name", job.name(),
                     absl::StrCat("was planned for ", planned_for,
                                  ", and the server knows no worker of that kind now: connect one, or predict its step "

@@ -57,8 +57,10 @@ void ServiceTest::Signal(pid_t process, int number) const {
   EXPECT_EQ(kill(process, number), 0);
 }
 
-pid_t ServiceTest::StartAgent(const std::string& name, int64_t slots) {
-  const pid_t agent = StartProgram(AgentCommand(address_, name, slots, Path("runs")));
+pid_t ServiceTest::StartAgent(const std::string& name, int64_t slots, const std::vector<std::string>& further) {
+  std::vector<std::string> command = AgentCommand(address_, name, slots, Path("runs"));
+  command.insert(command.end(), further.begin(), further.end());
+  const pid_t agent = StartProgram(command);
   agents_.push_back(agent);
   WaitUntil("agent " + name, [&] {
     const auto workers = Workers();

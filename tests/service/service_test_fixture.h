@@ -27,8 +27,8 @@ class ServiceTest : public cli::testing::LegoTest {
   // On the same port and store each time; returns when it answers.
   void StartServer();
   void KillServer();
-  // Under this worker's name; returns when the server knows it as connected.
-  pid_t StartAgent(const std::string& name, int64_t slots);
+  // Under this worker's name; returns when the server knows it as connected. `further`: flags that take the place of others.
+  pid_t StartAgent(const std::string& name, int64_t slots, const std::vector<std::string>& further = {});
   void Signal(pid_t process, int number) const;
   void Kill(pid_t* process);  // SIGKILL, and waits for its end
 

@@ -132,8 +132,12 @@ void Agent::Decline(const v1::StartAttempt& start) {
              {.job = start.lease().job(), .epoch = start.lease().epoch(), .attempt = start.attempt()});
   v1::Telemetry fact;
   *fact.mutable_lease() = start.lease();
-  fact.mutable_ended()->set_stopped(true);
-  fact.mutable_ended()->set_last_step(start.resume_step());
+  if (start.has_gang()) {
+    fact.mutable_member_ended()->set_left(true);
+  } else {
+    fact.mutable_ended()->set_stopped(true);
+    fact.mutable_ended()->set_last_step(start.resume_step());
+  }
   telemetry_.Add(std::move(fact));
 }
 
@@ -150,7 +154,8 @@ Lease* Agent::Find(const v1::LeaseId& id) {
 void Agent::ForgetEnded() {
   for (auto entry = leases_.begin(); entry != leases_.end();) {
     const Lease& lease = *entry->second;
-    const bool known = lease.revoked() || (lease.ended_fact() > 0 && lease.ended_fact() <= telemetry_.acknowledged());
+    const bool is_told = lease.ended_fact() > 0 && lease.ended_fact() <= telemetry_.acknowledged();
+    const bool known = lease.revoked() || (is_told && !lease.is_member());
     entry = lease.ended() && known ? leases_.erase(entry) : std::next(entry);
   }
 }

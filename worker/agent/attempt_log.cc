@@ -30,7 +30,12 @@ int64_t WholeTokens(const v1::StepMetrics& metrics) {
 std::string BeginText(const v1::StartAttempt& start, const std::string& directory) {
   const std::string recipe = start.recipe_text().empty() ? "" : absl::StrCat(" (", start.recipe_text(), ")");
   return absl::StrCat("attempt ", start.attempt(), " begins: ", start.world_size(), start.world_size() == 1 ? " rank" : " ranks",
-                      " of ", start.placement().worker(), recipe, ", in ", directory,
+                      " of ", start.placement().worker(),
+                      start.has_gang() ? absl::StrCat(", which has ", start.placement().slots(), " from rank ",
+                                                      start.placement().first_rank(), ", and ", start.gang().workers() - 1,
+                                                      start.gang().workers() == 2 ? " other" : " others")
+                                       : "",
+                      recipe, ", in ", directory,
                       start.has_resume_step() ? absl::StrCat(", from step ", start.resume_step()) : ", from the beginning");
 }
 

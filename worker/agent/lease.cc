@@ -16,6 +16,7 @@
 #include "proto/text.h"
 #include "worker/agent/attempt_log.h"
 #include "worker/agent/epoch_directory.h"
+#include "worker/agent/gang_folder.h"
 #include "worker/launch/gpus.h"
 #include "worker/launch/pending_commits.h"
 
@@ -40,12 +41,21 @@ int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
 
 absl::Status CheckPlacement(const v1::StartAttempt& start) {
   const v1::Placement& placement = start.placement();
+  const v1::GangPart& gang = start.gang();
   if (start.world_size() < 1) return FieldError("world_size", absl::StrCat(start.world_size()), "must be at least 1");
-  if (placement.first_rank() == 0 && placement.slots() == start.world_size()) return absl::OkStatus();
-  return FieldError(
-      "placement", absl::StrCat(placement.slots(), " slots from rank ", placement.first_rank()),
-      absl::StrCat("all ", start.world_size(), " ranks of an attempt must run on one worker: give it a worker with as ",
-                   "many free slots, or the job fewer slots (resources.slots)"));
+  const int64_t workers = start.has_gang() ? gang.workers() : 1;
+  const bool fits = workers >= 1 && gang.index() >= 0 && gang.index() < workers &&
+                    placement.first_rank() == gang.index() * placement.slots() &&
+                    placement.slots() == start.world_size() / workers && start.world_size() % workers == 0;
+  if (!fits) {
+    return FieldError("placement",
+                      absl::StrCat(placement.slots(), " slots from rank ", placement.first_rank(), " on worker ", gang.index(),
+                                   " of ", workers),
+                      absl::StrCat("must be this worker's part of ", start.world_size(), " ranks, of which each has as many"));
+  }
+  if (!start.has_gang() || (!gang.address().empty() && gang.port() >= 1 && gang.port() <= 65535)) return absl::OkStatus();
+  return FieldError("gang.address", absl::StrCat(gang.address(), ":", gang.port()),
+                    "must say where the first worker is reached: give its agent --gang_address");
 }
 
 }  // namespace
@@ -110,7 +120,7 @@ void Lease::RunInBackground(std::function<void()> work) {
 void Lease::Run() {
   const absl::StatusOr<launch::TrainOutcome> outcome = Train();
   if (!outcome.ok()) AwaitVerdicts();
-  if (!outcome.ok() && !revoked_) PutInPlace(launch::CheckpointsPath(directory_), committed_step_);
+  if (!outcome.ok() && !revoked_ && !IsMember()) PutInPlace(launch::CheckpointsPath(directory_), committed_step_);
   for (const auto& [step, question] : questions_) services_.commits.Withdraw(question);
   ReportEnd(outcome);
   ended_ = true;
@@ -121,8 +131,9 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   ASSIGN_OR_RETURN(const auto directory, EpochDirectory(services_.options.runs, id()));
   ASSIGN_OR_RETURN(auto request, AttemptRequest(start_, directory, services_.options.trainer, services_.options.worker.device()));
   request.data_roots = services_.options.data_roots;
-  const absl::Status made = MakeDirectory(directory);
-  if (absl::IsResourceExhausted(made) && stopping_ && !revoked_) return NothingHadBegun();
+  const absl::Status made = IsMember() ? JoinFolder(directory) : MakeDirectory(directory);
+  const bool given_up = absl::IsResourceExhausted(made) || absl::IsCancelled(made);
+  if (given_up && stopping_ && !revoked_) return NothingHadBegun();
   if (!made.ok()) return made;
   const auto slots = services_.slots.Take(request.nproc, [this] { return stopping_ || revoked_; });
   if (absl::IsCancelled(slots.status()) && !revoked_) return NothingHadBegun();
@@ -132,7 +143,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   if (auto gpus = services_.slots.GpusOf(*slots); !gpus.empty())
     launch::ComputeOnGpus(std::move(gpus), worker.host_cores() / worker.slots(), &request);
   last_step_ = start_.resume_step();
-  if (start_.has_resume_step()) {
+  if (start_.has_resume_step() && !IsMember()) {
     PutInPlace(start_.resume_directory(), start_.resume_step());
     if (IsOfOwnJob(start_.resume_directory(), directory_)) ReportKeptCheckpoints(start_.resume_directory());
   }
@@ -156,8 +167,16 @@ absl::Status Lease::MakeDirectory(const std::string& directory) {
     progress.set_waits(why);
     ReportProgress(progress);
   };
-  return launch::DoWhenThereIsRoom([&] { return MakeEpochDirectory(directory); }, waits,
-                                   [this] { return stopping_ || revoked_; });
+  const auto make = [&] {
+    const absl::Status made = MakeEpochDirectory(directory);
+    return made.ok() && start_.has_gang() ? WriteGangNote(directory, start_) : made;
+  };
+  return launch::DoWhenThereIsRoom(make, waits, [this] { return stopping_ || revoked_; });
+}
+
+// The first worker makes it.
+absl::Status Lease::JoinFolder(const std::string& directory) {
+  return AwaitGangNote(directory, start_, kGangFolderTimeout, [this] { return stopping_ || revoked_; });
 }
 
 launch::TrainCallbacks Lease::Callbacks() {
@@ -167,6 +186,9 @@ launch::TrainCallbacks Lease::Callbacks() {
     services_.log.Write("info", absl::StrCat("process ", pid, " is started"),
                         {.job = id().job(), .epoch = id().epoch(), .attempt = start_.attempt(), .rank = rank});
   };
+  callbacks.log = [this](const std::string& level, const std::string& text) { ReportLog(level, text, std::nullopt, NowUs()); };
+  callbacks.gang_ended = [this] { gang_ended_ = true; };
+  if (IsMember()) return callbacks;
   callbacks.progress = [this](const v1::Progress& progress) { ReportProgress(progress); };
   callbacks.metrics = [this](const v1::StepMetrics& metrics) {
     last_step_ = metrics.step();
@@ -175,7 +197,6 @@ launch::TrainCallbacks Lease::Callbacks() {
     Report(std::move(fact));
     if (step_lines_.Wants(metrics, NowUs())) ReportLog("info", StepText(metrics), 0, NowUs());
   };
-  callbacks.log = [this](const std::string& level, const std::string& text) { ReportLog(level, text, std::nullopt, NowUs()); };
   callbacks.rank_log = [this](int64_t rank, const v1::Log& log) {
     ReportLog(log.level(), log.text(), rank, static_cast<int64_t>(log.time_unix_seconds() * 1e6));
   };
@@ -356,6 +377,7 @@ void Lease::ReportLastLines() {
 
 void Lease::ReportEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
   if (revoked_) return Log("info", "has ended, revoked");
+  if (IsMember()) return ReportMemberEnd(outcome);
   // Ranks may have removed older ones since the last commit.
   if (commits_ > 0) ReportKeptCheckpoints(launch::CheckpointsPath(directory_));
   const std::string attempt = absl::StrCat("attempt ", start_.attempt());
@@ -380,6 +402,23 @@ void Lease::ReportEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
   ended_fact_ = Report(std::move(fact));
 }
 
+// The first worker tells of what it has said itself.
+void Lease::ReportMemberEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
+  v1::Telemetry fact;
+  v1::MemberEnded& ended = *fact.mutable_member_ended();
+  const std::string ranks = absl::StrCat("the part of ", start_.placement().worker(), " in attempt ", start_.attempt());
+  if (gang_ended_) {
+    ReportLog("info", absl::StrCat(ranks, " has ended"), std::nullopt, NowUs());
+  } else if (outcome.ok()) {
+    ended.set_left(true);
+    ReportLog("info", absl::StrCat(ranks, " has stopped before it began"), std::nullopt, NowUs());
+  } else {
+    *ended.mutable_error() = ToRpcStatus(outcome.status());
+    ReportLog("error", absl::StrCat(ranks, " has failed: ", outcome.status().message()), std::nullopt, NowUs());
+  }
+  ended_fact_ = Report(std::move(fact));
+}
+
 int64_t Lease::Report(v1::Telemetry fact) {
   *fact.mutable_lease() = id();
   return services_.telemetry.Add(std::move(fact));
@@ -398,7 +437,14 @@ absl::StatusOr<launch::TrainRequest> AttemptRequest(const v1::StartAttempt& star
   if (!start.dataset().uri().empty()) request.recipe.mutable_training()->set_dataset_path(start.dataset().uri());
   request.dataset = start.dataset();
   request.model = start.model();
-  request.nproc = start.world_size();
+  request.nproc = start.placement().slots();
+  if (start.has_gang()) {
+    request.gang = launch::GangPlace{.hosts = start.gang().workers(),
+                                     .host = start.gang().index(),
+                                     .address = start.gang().address(),
+                                     .port = start.gang().port(),
+                                     .device = device.type()};
+  }
   request.trainer = trainer;
   request.lease.emplace();
   request.lease->attempt = start.attempt();

@@ -66,6 +66,8 @@ class Lease {
   void CollectFlight(const std::string& reason);
 
   bool revoked() const { return revoked_; }
+  // Its end is known to whom it matters only when the server revokes the lease: until then it is listed.
+  bool is_member() const { return IsMember(); }
   bool ended() const { return ended_ && background_running_ == 0; }  // its threads are done
   int64_t ended_fact() const { return ended_fact_; }              // number of the telemetry fact of its end; 0: none
 
@@ -73,6 +75,8 @@ class Lease {
   void Run();
   absl::StatusOr<launch::TrainOutcome> Train();
   absl::Status MakeDirectory(const std::string& directory);
+  bool IsMember() const { return start_.gang().index() > 0; }  // of a gang, whose first worker tells how it goes
+  absl::Status JoinFolder(const std::string& directory);
   launch::TrainOutcome NothingHadBegun() const;
   launch::TrainCallbacks Callbacks();
   std::optional<absl::Status> Commit(int64_t step, const std::vector<std::string>& digests);
@@ -89,6 +93,7 @@ class Lease {
   void ReportDump(v1::FlightDump dump);
   void ReportLastLines();
   void ReportEnd(const absl::StatusOr<launch::TrainOutcome>& outcome);
+  void ReportMemberEnd(const absl::StatusOr<launch::TrainOutcome>& outcome);
   int64_t Report(v1::Telemetry fact);
   void Log(const std::string& level, const std::string& text) const;
   void RunInBackground(std::function<void()> work);
@@ -106,6 +111,7 @@ class Lease {
   int64_t commits_ = 0, committed_step_ = -1, last_step_ = 0;
   bool kept_changes_ = false;   // a checkpoint was committed; its trainers may still be removing older ones
   std::string killed_because_;  // why the lease killed its trainers; empty: it did not
+  bool gang_ended_ = false;     // the first worker has said how it ended
   StepLines step_lines_;
   v1::Progress told_progress_;
   int64_t told_progress_us_ = 0;

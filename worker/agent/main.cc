@@ -13,8 +13,10 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "core/hardware/host.h"
 #include "core/process/build_version.h"
@@ -26,6 +28,7 @@
 #include "worker/agent/attempt_log.h"
 #include "worker/agent/options.h"
 #include "worker/agent/this_machine.h"
+#include "worker/launch/gang_address.h"
 #include "worker/launch/gpus.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address");
@@ -45,6 +48,16 @@ ABSL_FLAG(
     std::string, device_file, "",
     "a slot's device: this machine as `lego hardware --measure` found it, or a GPU that the catalog does not know; where the "
     "former keeps it, or the catalog's, if not given");
+ABSL_FLAG(std::string, gang_address, "",
+          "by which other workers' hosts reach this one, to train jobs together; that of --interface, or else the one by which "
+          "this host reaches the server, if not given");
+ABSL_FLAG(std::string, interface, "",
+          "the network interface by which ranks reach those of other hosts; whichever leads there, if not given");
+ABSL_FLAG(std::string, gang_ports, "29500-29755",
+          "ports of this host at which workers that train together may meet, the first and the last; those of agents on one host "
+          "should differ; empty: this one trains alone");
+ABSL_FLAG(std::vector<std::string>, labels, {},
+          "NAME=VALUE with commas between them; rack and nvlink-domain say which workers are near each other");
 ABSL_FLAG(std::string, trainer, "", "program of the ranks; legoai-trainer beside this program if not given");
 ABSL_FLAG(int64_t, telemetry_mb, 64,
           "megabytes of metrics, log lines and traces of steps that are kept while the server is away");
@@ -52,6 +65,54 @@ ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(60), "time for trainers to s
 
 namespace legoai::agent {
 namespace {
+
+absl::Status ReadLabels(v1::Worker* worker) {
+  constexpr size_t kLongest = 255;
+  for (const std::string& label : absl::GetFlag(FLAGS_labels)) {
+    const size_t equals = label.find('=');
+    if (equals == 0 || equals == std::string::npos || label.size() > kLongest)
+      return FieldError("--labels", label, "must be NAME=VALUE, of at most 255 characters");
+    (*worker->mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
+  }
+  return absl::OkStatus();
+}
+
+// The address by which this host reaches the server, which others are likely to reach it by.
+absl::StatusOr<std::string> AddressTowards(const std::string& server) {
+  const size_t colon = server.rfind(':');
+  std::string host = server.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  int64_t port = 0;
+  if (!absl::SimpleAtoi(server.substr(colon + 1), &port)) return FieldError("--server", server, "must be HOST:PORT");
+  return launch::ListenAddress(host, port);
+}
+
+// Without an address it trains alone.
+absl::Status ReadGangPorts(const std::string& server, AgentOptions* options) {
+  const std::string ports = absl::GetFlag(FLAGS_gang_ports), interface = absl::GetFlag(FLAGS_interface);
+  if (!interface.empty()) {
+    RETURN_IF_ERROR(launch::UseInterface(interface));
+  }
+  if (ports.empty()) return absl::OkStatus();
+  const std::vector<std::string> ends = absl::StrSplit(ports, '-');
+  int64_t first = 0, last = 0;
+  const bool read = absl::SimpleAtoi(ends.front(), &first) && absl::SimpleAtoi(ends.back(), &last);
+  if (!read || ends.size() > 2 || first < 1 || last < first || last > 65535)
+    return FieldError("--gang_ports", ports, "must be a port from 1 to 65535, or FIRST-LAST");
+  std::string address = absl::GetFlag(FLAGS_gang_address);
+  if (address.empty()) {
+    const auto found = interface.empty() ? AddressTowards(server) : launch::AddressOfInterface(interface);
+    if (!found.ok()) {
+      options->alone_reason = absl::StrCat("no address by which others reach it: ", found.status().message());
+      return absl::OkStatus();
+    }
+    address = *found;
+  }
+  options->worker.set_gang_address(address);
+  options->worker.set_first_gang_port(first);
+  options->worker.set_gang_ports(last - first + 1);
+  return absl::OkStatus();
+}
 
 absl::StatusOr<AgentOptions> ReadOptions() {
   AgentOptions options;
@@ -85,6 +146,8 @@ absl::StatusOr<AgentOptions> ReadOptions() {
                              .device_file = absl::GetFlag(FLAGS_device_file)});
   if (!worker.ok()) return worker.status();
   options.worker = std::move(worker->worker);
+  RETURN_IF_ERROR(ReadLabels(&options.worker));
+  RETURN_IF_ERROR(ReadGangPorts(options.server, &options));
   (*options.worker.mutable_labels())[launch::kDataRootsLabel] = absl::StrJoin(options.data_roots, ",");
   options.device_reason = std::move(worker->device_reason);
   options.trainer = absl::GetFlag(FLAGS_trainer);
@@ -138,6 +201,9 @@ int Main(int argc, char** argv) {
   if (options->worker.device().kind() == v1::CPU && absl::GetFlag(FLAGS_device_file).empty() && !HasBeenMeasured()) {
     log.Write("warning", "this machine has not been measured, the catalog's cpu stands for it: run `lego hardware --measure`");
   }
+  if (!options->alone_reason.empty())
+    log.Write("warning", absl::StrCat("trains no job together with other workers: ", options->alone_reason,
+                                      ": give --gang_address"));
   if (const std::string busy = sim::MeasuredBusyText(options->worker.device()); !busy.empty()) log.Write("warning", busy);
   // Never destroyed: the signals' thread may speak with it until the process has ended.
   static Agent& agent = *new Agent(*std::move(options), log);

@@ -14,6 +14,7 @@ namespace legoai::agent {
 struct AgentOptions {
   std::string server;                                   // "127.0.0.1:7420"
   v1::Worker worker;                                    // sent in Hello; `instance` names this process
+  std::string alone_reason;                             // why it cannot train together with others, for the log; empty: it can
   std::string device_reason;                            // why its slots are GPUs or processors, for the log
   std::string runs;                                     // absolute and plain; jobs' folders go there (epoch_directory.h)
   std::vector<std::string> data_roots;                  // folders from which jobs may read (core/process/data_roots.h)

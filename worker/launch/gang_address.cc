@@ -105,6 +105,13 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& interface) {
                                  absl::StrJoin(names, ", ")));
 }
 
+absl::Status UseInterface(const std::string& interface) {
+  RETURN_IF_ERROR(AddressOfInterface(interface).status());
+  setenv(kGlooInterface, interface.c_str(), /*overwrite=*/1);
+  setenv("NCCL_SOCKET_IFNAME", absl::StrCat("=", interface).c_str(), /*overwrite=*/1);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ListenAddress(const std::string& rendezvous_host, int64_t rendezvous_port) {
   if (const char* interface = std::getenv(kGlooInterface); interface != nullptr && *interface != '\0')
     return AddressOfInterface(interface);

@@ -27,6 +27,11 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& interface);
 // The name of the variable in a rank's environment that says which interface Gloo uses, as in PyTorch.
 inline constexpr char kGlooInterface[] = "GLOO_SOCKET_IFNAME";
 
+// Has this host's ranks, by Gloo and NCCL, talk to other hosts over `interface`: in this process's environment, which they
+// inherit.
+// Errors: as of AddressOfInterface. Not thread-safe: call it before threads are started.
+absl::Status UseInterface(const std::string& interface);
+
 // What a rank listens on, so that the others of its gang reach it, given where the gang meets: the address of the interface that
 // kGlooInterface names, else this host's own on the way to there.
 absl::StatusOr<std::string> ListenAddress(const std::string& rendezvous_host, int64_t rendezvous_port);

@@ -13,6 +13,7 @@
 #include "core/data/tokenizer.h"
 #include "core/flight/flight_ring.h"
 #include "core/process/build_version.h"
+#include "core/process/data_roots.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
@@ -40,6 +41,9 @@ absl::StatusOr<v1::Start> Describe(const TrainRequest& request, const StopPipe* 
   v1::Start start;
   *start.mutable_recipe() = resolved.recipe();
   *start.mutable_model() = request.model;
+  if (request.data_roots) {
+    RETURN_IF_ERROR(CheckDataRoots(start.recipe(), *request.data_roots));
+  }
   const auto cancel = [stop] { return IsAskedToLeave(stop); };
   ASSIGN_OR_RETURN(*start.mutable_dataset(), data::DatasetFacts(resolved.recipe().training().dataset_path(), cancel));
   ASSIGN_OR_RETURN(const auto tokenizer, data::LoadTokenizer(resolved.recipe().model().tokenizer_path()));
@@ -143,6 +147,7 @@ class Member {
     if (message.has_begin()) return Begin(message.begin());
     if (message.has_ended()) {
       ended_ = message.ended();
+      if (callbacks_.ended) callbacks_.ended();
       EndRanks();  // any that it has not waited for
     } else if (supervisor_ != nullptr && !message.has_alive()) {
       supervisor_->Handle(message);
@@ -197,6 +202,8 @@ class Member {
       left_ = true;
       return;
     }
+    // Of a lease this host's part alone is over: the others hear that it is gone.
+    if (request_.lease && *stop == Stop::kKill) return Lose(absl::CancelledError("killed as asked"), /*kill=*/true);
     v1::FromHost message;
     message.mutable_stop()->set_way(*stop == Stop::kSave      ? v1::StopAsked::SAVE
                                     : *stop == Stop::kDiscard ? v1::StopAsked::DISCARD
@@ -204,15 +211,15 @@ class Member {
     link_->Send(message);
   }
 
-  void Lose(const absl::Status& why) {
+  void Lose(const absl::Status& why, bool kill = false) {
     lost_ = why;
-    EndRanks();
+    EndRanks(kill);
   }
 
-  void EndRanks() {
+  void EndRanks(bool kill = false) {
     if (supervisor_ == nullptr) return;
     v1::ToHost message;
-    message.mutable_end();
+    message.mutable_end()->set_kill(kill);
     supervisor_->Handle(message);
   }
 

@@ -24,6 +24,8 @@ struct MemberCallbacks {
   // Of the first rank of this host, and what is waited for before.
   std::function<void(const v1::Progress&)> progress;
   std::function<void(const std::string& level, const std::string& text)> log;  // of this host
+  // The first host has said how it ended, or why it does not begin: it knows what RunMember() is about to return.
+  std::function<void()> ended;
 };
 
 struct MemberOutcome {

@@ -115,7 +115,7 @@ void Launcher::HearHosts(const std::vector<pollfd>& fds) {
     });
     if (!received.ok()) {
       coordinator_.Lose(host, v1::BLAME_CAUSE,
-                        Annotate(received, "is gone: its `lego train` has ended or was killed, or the connection is lost"));
+                        Annotate(received, "is gone: what watches its ranks has ended or was killed, or the connection is lost"));
     } else if (clock_.now() - heard > options_.host_timeout) {
       coordinator_.Lose(host, v1::BLAME_UNRESPONSIVE,
                         absl::DeadlineExceededError(

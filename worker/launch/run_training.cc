@@ -419,6 +419,7 @@ absl::StatusOr<TrainOutcome> RunAsMember(const TrainRequest& request, const Trai
   member.started = callbacks.started;
   member.progress = callbacks.progress;
   member.log = callbacks.log;
+  member.ended = callbacks.gang_ended;
   ASSIGN_OR_RETURN(MemberOutcome ended, RunMember(request, member, stop));
   TrainOutcome outcome;
   outcome.cause = ended.cause;

@@ -45,6 +45,8 @@ struct TrainCallbacks {
   // Something has gone wrong: what each rank that had come so far was doing, with what the launcher knows of it, one after
   // another. It is in flight/rank-R.json, too.
   std::function<void(const v1::FlightDump&)> flight_dumped;
+  // On members of a gang: as `ended` of MemberCallbacks.
+  std::function<void()> gang_ended;
   // As in LaunchCallbacks.
   std::function<std::optional<absl::Status>(int64_t step, const std::vector<std::string>& digests)> commit;
 };

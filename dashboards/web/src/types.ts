@@ -227,6 +227,7 @@ export interface LogLine {
   level: string;
   text: string;
   time_us: number;
+  worker: string;
 }
 
 export interface CollectiveTime {

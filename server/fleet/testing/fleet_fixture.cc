@@ -46,7 +46,7 @@ class ClosedFormEstimator : public planner::Estimator {
     response.set_id(request.id());
     v1::Estimate* const estimate = response.mutable_estimate();
     *estimate->mutable_recipe() = request.recipe();
-    const int64_t world = request.cluster().devices_per_node();
+    const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
     estimate->set_world_size(world);
     estimate->set_fits(world <= largest_->load());
     const double slower = sim::FindDevice("h100-sxm-80")->memory_bandwidth_bytes_per_second() /

@@ -170,7 +170,7 @@ function Result({ plan, view, pick, submit }: {
 function Submit({ plan, asked, ranked, close }: { plan: PlanResult; asked: Asked; ranked: RankedRecipe; close: () => void }) {
   const model = asked.config === null ? { name: plan.model } : { name: asked.config.name, config_json: asked.config.text };
   const nodes = asked.form.nodes > 1
-    ? ` This plan is for ${asked.form.nodes} nodes, and the service runs a job on one worker: it needs one with ${
+    ? ` This plan is for ${asked.form.nodes} nodes: the service takes as many workers that are alike where none has ${
       devicesOf(ranked.recipe)} slots.` : '';
   return (
     <SubmitDialog title={`Submit rank ${ranked.rank}`} base={baseOfPlan(model, plan)} draft={draftOfRecipe(plan, ranked, '')}

@@ -10,6 +10,13 @@ import { Scroll } from './scroll';
 
 const SHOWN = 20;
 
+// Which ranks a worker has, where there are others elsewhere.
+function ranksOf(attempt: Attempt, placement: Attempt['placements'][number]): string {
+  if (attempt.placements.length < 2) return '';
+  const last = placement.first_rank + placement.slots - 1;
+  return last === placement.first_rank ? ` (rank ${last})` : ` (ranks ${placement.first_rank}–${last})`;
+}
+
 export function History({ job, attempts, now }: { job: Job; attempts: Attempt[]; now: number }) {
   const [transitions, setTransitions] = useState<Transition[] | null>(null);
   const [checkpoints, setCheckpoints] = useState<Checkpoint[]>([]);
@@ -67,7 +74,7 @@ function Attempts({ list, job, now }: { list: Attempt[]; job: Job; now: number }
             <tr key={a.attempt}>
               <td class="number">{a.attempt}</td>
               <td><Badge state={a.state} /></td>
-              <td>{a.placements.map((p) => `${format.lastSegment(p.worker)} ×${p.slots}`).join(', ') || '–'}</td>
+              <td>{a.placements.map((p) => `${format.lastSegment(p.worker)} ×${p.slots}${ranksOf(a, p)}`).join(', ') || '–'}</td>
               <td>{parallelismText(a.recipe)}</td>
               <td class="number">{format.count(a.resume_step ?? 0)} → {format.count(a.last_step ?? stepNow(a, job))}</td>
               <td class="number"><Time us={a.start_time_us} now={now} /></td>

@@ -69,7 +69,7 @@ export function Logs({ job, rank }: { job: Job; rank: number | null }) {
               <div key={line.sequence} class={`log log-${line.level}`}>
                 <time title={format.absolute(line.time_us)}>{format.clock(line.time_us)}</time>
                 <span class="log-rank"
-                  title={line.rank === null ? 'agent or server' : `rank ${line.rank}, attempt ${line.attempt}`}>
+                  title={line.rank === null ? line.worker || 'agent or server' : `rank ${line.rank}, attempt ${line.attempt}`}>
                   {line.rank === null ? '·' : line.rank}
                 </span>
                 <span class="log-text">{line.level !== 'info' && <b>{line.level} </b>}{line.text}</span>
