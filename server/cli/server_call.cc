@@ -1,5 +1,7 @@
 #include "server/cli/server_call.h"
 
+#include <grpcpp/support/channel_arguments.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +15,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/process/secret_file.h"
+#include "proto/channel.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -24,8 +28,16 @@ namespace legoai::cli {
 namespace {
 
 constexpr char kEnvironment[] = "LEGOAI_SERVER";
+constexpr char kTokenEnvironment[] = "LEGOAI_TOKEN";
+constexpr char kTokenFileEnvironment[] = "LEGOAI_TOKEN_FILE";
+constexpr char kCaEnvironment[] = "LEGOAI_TLS_CA";
 constexpr int64_t kLatest = 1000;
 constexpr char kParent[] = "projects/default";
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
 
 absl::Status CheckAddress(const std::string& source, const std::string& address) {
   const size_t colon = address.rfind(':');
@@ -104,9 +116,37 @@ absl::StatusOr<std::string> ServerAddress(const Arguments& arguments) {
   return address;
 }
 
+std::vector<Option> SecurityOptions() {
+  return {{"token-file", "FILE", absl::StrCat("holds the token to call with; ", kTokenEnvironment, " or ", kTokenFileEnvironment,
+                                              " if it is not given")},
+          {"tls-ca", "FILE", absl::StrCat("certificates by which the server is known, for TLS; ", kCaEnvironment,
+                                          " if it is not given")},
+          {"tls-cert", "FILE", "this caller's certificate, where the server asks for one"},
+          {"tls-key", "FILE", "its key"},
+          {"insecure", "", "sends the token in clear to another machine, too"}};
+}
+
+absl::StatusOr<ChannelSecurity> ReadSecurity(const Arguments& arguments) {
+  ChannelSecurity security;
+  security.ca = arguments.Text("tls-ca", Environment(kCaEnvironment));
+  security.certificate = arguments.Text("tls-cert");
+  security.key = arguments.Text("tls-key");
+  security.insecure = arguments.Has("insecure");
+  std::string source = "--token-file", file = arguments.Text("token-file");
+  if (file.empty()) {
+    security.token = Environment(kTokenEnvironment);
+    source = kTokenFileEnvironment, file = Environment(kTokenFileEnvironment);
+  }
+  if (!security.token.empty() || file.empty()) return security;
+  ASSIGN_OR_RETURN(security.token, launch::ReadSecretFile(source, file));
+  return security;
+}
+
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments) {
   ASSIGN_OR_RETURN(auto address, ServerAddress(arguments));
-  return std::make_unique<Client>(address);
+  ASSIGN_OR_RETURN(const auto security, ReadSecurity(arguments));
+  ASSIGN_OR_RETURN(auto channel, MakeChannel(address, security, ClientArguments()));
+  return std::make_unique<Client>(std::move(channel), address);
 }
 
 bool RefersToJob(const Arguments& arguments) {

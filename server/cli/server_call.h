@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/cli/arguments.h"
@@ -15,8 +16,13 @@ inline constexpr char kDefaultServer[] = "127.0.0.1:7420";
 // --server.
 Option ServerOption();
 
+// --token-file and what TLS needs: every command with --server has them (AllOptions).
+std::vector<Option> SecurityOptions();
+
 // From --server, LEGOAI_SERVER or the default. Errors: not HOST:PORT.
 absl::StatusOr<std::string> ServerAddress(const Arguments& arguments);
+// A client of that server, with the token and the certificates that the call names. Errors: those of MakeChannel
+// (proto/channel.h), and of the token's file.
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);
 
 // The resource name of a job. `text` is a resource name, an id in projects/default, a unique prefix or suffix of an id among the

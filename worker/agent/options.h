@@ -7,12 +7,15 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/channel.h"
 #include "proto/legoai/v1/worker.pb.h"
 
 namespace legoai::agent {
 
 struct AgentOptions {
   std::string server;                                   // "127.0.0.1:7420"
+  std::string token_file;                               // of the token to call it with, read for every connection; empty: none
+  ChannelSecurity security;                             // how it is called, without the token
   v1::Worker worker;                                    // sent in Hello; `instance` names this process
   std::string device_reason;                            // why its slots are GPUs or processors, for the log
   std::string runs;                                     // absolute and plain; jobs' folders go there (epoch_directory.h)
