@@ -96,7 +96,7 @@ void Gate::Run() {
 
 absl::StatusOr<Identity> Gate::Authenticate(std::string_view secret) const {
   if (secret.empty()) {
-    return Refused("", "is needed: this server asks who calls. Give `lego` --token-file FILE or LEGO_TOKEN, an agent "
+    return Refused("", "is needed: this server asks who calls. Give `lego` --token-file FILE or LEGOAI_TOKEN, an agent "
                        "--token_file; who administers the project makes one with `lego token create`");
   }
   v1::Token token;

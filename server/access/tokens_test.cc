@@ -79,7 +79,8 @@ class TokensTest : public ::testing::Test {
     std::set<std::string> names;
     const auto list = tokens_->List(who);
     EXPECT_TRUE(list.ok()) << list.status();
-    for (const v1::Token& token : list.value_or(v1::ListTokensResponse()).tokens()) names.insert(token.name());
+    if (!list.ok()) return names;
+    for (const v1::Token& token : list->tokens()) names.insert(token.name());
     return names;
   }
   void ExpectShut(const std::string& secret, const std::string& part) {

@@ -110,7 +110,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
       Count(method, status.code(), std::chrono::duration<double>(Clock::now() - begun).count());
       reactor->Finish(ToGrpcStatus(status));
     };
-    const bool taken = queue->Post([=] {
+    const bool taken = queue->Post([=, this] {
       if (context->IsCancelled()) return end(absl::CancelledError("the client has left"));
       const auto who = Admit(method, *context, *request);
       absl::Status status = who.status();
