@@ -74,8 +74,10 @@ std::vector<Option> AllOptions(const CommandSpec& spec) {
   std::vector<Option> options = spec.options;
   const auto calls = [](const Option& option) { return option.name == "server"; };
   if (std::any_of(options.begin(), options.end(), calls)) {
-    const std::vector<Option> security = SecurityOptions();
-    options.insert(options.end(), security.begin(), security.end());
+    for (const Option& option : CallOptions()) {
+      const auto same = [&](const Option& own) { return own.name == option.name; };
+      if (std::none_of(spec.options.begin(), spec.options.end(), same)) options.push_back(option);
+    }
   }
   options.push_back(kOutput);
   options.push_back(kHelp);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -77,9 +78,14 @@ class Client {
 
   const std::string& address() const;
 
+  // Whose jobs are meant where only an id or a name is given: "projects/default" unless it is set.
+  const std::string& project() const { return project_; }
+  void set_project(std::string project) { project_ = std::move(project); }
+
  private:
   struct Connection;
   const std::unique_ptr<Connection> connection_;
+  std::string project_ = "projects/default";
 };
 
 }  // namespace legoai::cli

@@ -63,7 +63,7 @@ absl::StatusOr<v1::CreateTokenRequest> ReadRequest(const Arguments& arguments) {
 
 absl::StatusOr<int> Create(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto request, ReadRequest(arguments));
-  ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
+  ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments.With("project", "default")));
   ASSIGN_OR_RETURN(const auto made, client->CreateToken(request));
   const v1::Token& token = made.token();
   if (arguments.Has("out")) {

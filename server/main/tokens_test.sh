@@ -37,6 +37,14 @@ refused 1 "needs operator" "$lego" workers none --drain --token-file "$folder/ad
 refused 2 "is not there, or not in a project of yours" "$lego" get "$id" --token-file "$folder/other"
 refused 2 "is not there, or not in a project of yours" "$lego" cancel "$id" --token-file "$folder/other"
 refused 1 "has the role agent" "$lego" list --token-file "$folder/agent"
+# In its own project it may.
+ok "$lego" token create --role editor --project other --out "$folder/other_editor" --token-file "$folder/other"
+ok "$lego" submit "$job" --name elsewhere --project other --token-file "$folder/other_editor"
+refused 2 "not in a project of yours" "$lego" submit "$job" --token-file "$folder/other_editor"
+ok env LEGOAI_PROJECT=other "$lego" list --token-file "$folder/other"
+grep -qF elsewhere "$folder/out" && ! grep -qF mine "$folder/out" || failed "the list is not of the project"
+ok env LEGOAI_PROJECT=projects/other "$lego" get elsewhere --token-file "$folder/other"
+refused 2 "--project = No/Project" "$lego" list --project No/Project --token-file "$folder/other"
 # Admins make tokens of their project, not more.
 ok "$lego" token create --role viewer --out "$folder/second" --token-file "$folder/admin"
 refused 1 "may do more than admin" "$lego" token create --role operator --token-file "$folder/admin"

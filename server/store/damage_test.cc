@@ -126,8 +126,7 @@ std::map<std::string, std::string> Dump(Store& store) {
           job.name(), 0, [&](const v1::StepMetrics& metrics) { absl::StrAppend(&text, metrics.SerializeAsString()); });
       if (!read.ok()) return read;
     }
-    dump["workers"] = Text(t.ListWorkers());
-    dump["tokens"] = Text(t.ListTokens());
+    dump["workers and tokens"] = absl::StrCat(Text(t.ListWorkers()), Text(t.ListTokens()));
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
