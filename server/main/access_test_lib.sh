@@ -12,6 +12,7 @@ failed() {
 
 # start ARGUMENTS...: $grpc and $http are where it listens then; its log is server.log.
 start() {
+  : >"$folder/server.log"  # of the server before
   "$server" --sim=/bin/true --data="$folder/data" --listen=127.0.0.1:0 --http=127.0.0.1:0 "$@" >"$folder/server.log" 2>&1 &
   pids+=($!)
   local line
