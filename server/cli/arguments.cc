@@ -13,6 +13,7 @@
 #include "proto/json/reflect.h"
 #include "proto/status.h"
 #include "proto/text.h"
+#include "server/cli/server_call.h"
 
 namespace legoai::cli {
 namespace {
@@ -71,6 +72,13 @@ std::string Wrap(const std::string& text, size_t width, size_t indent) {
 
 std::vector<Option> AllOptions(const CommandSpec& spec) {
   std::vector<Option> options = spec.options;
+  const auto calls = [](const Option& option) { return option.name == "server"; };
+  if (std::any_of(options.begin(), options.end(), calls)) {
+    for (const Option& option : CallOptions()) {
+      const auto same = [&](const Option& own) { return own.name == option.name; };
+      if (std::none_of(spec.options.begin(), spec.options.end(), same)) options.push_back(option);
+    }
+  }
   options.push_back(kOutput);
   options.push_back(kHelp);
   return options;

@@ -37,7 +37,7 @@ struct CommandSpec {
   std::string example;
 };
 
-// The command's own options and those of every command.
+// The command's own options, those of every command that calls a server, and those of every command.
 std::vector<Option> AllOptions(const CommandSpec& spec);
 
 enum class Format { kTable, kJson, kYaml };

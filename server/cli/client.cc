@@ -11,8 +11,10 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/legoai/v1/access.grpc.pb.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "proto/rpc.h"
 #include "proto/status.h"
@@ -49,6 +51,12 @@ std::string SystemsWord(const std::string& message) {
 
 absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
   if (!IsAway(status)) return server::FromGrpcStatus(status);
+  if (absl::StrContains(status.error_message(), "handshake failed")) {
+    return absl::UnavailableError(absl::StrCat("the server at ", address,
+                                               " and this caller do not agree on TLS: check --tls-ca, the name by which the "
+                                               "server is called, and --tls-cert (",
+                                               SystemsWord(status.error_message()), ")"));
+  }
   return absl::UnavailableError(absl::StrCat("no server at ", address, ": start one with `lego up`, or give --server ADDRESS (",
                                              SystemsWord(status.error_message()), ")"));
 }
@@ -88,17 +96,24 @@ struct Client::Connection {
   template <typename Request, typename Response>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
 
-  Connection(const std::string& its_address, absl::Duration its_patience) : address(its_address), patience(its_patience) {
-    setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is in the status; the library's own lines would stand between ours
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(kMostReceived);
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    // Not GRPC_ARG_MIN_RECONNECT_BACKOFF_MS: it also is the time that a connection may take to be made on a busy machine.
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    SetKeepalive(Keepalive(), &arguments);
-    channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-    stub = v1::ControlPlane::NewStub(channel);
+  Connection(std::shared_ptr<grpc::Channel> its_channel, const std::string& its_address, absl::Duration its_patience)
+      : address(its_address),
+        patience(its_patience),
+        channel(std::move(its_channel)),
+        stub(v1::ControlPlane::NewStub(channel)),
+        tokens(v1::AccessControl::NewStub(channel)) {}
+
+  // A call about tokens, once.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> TokenCall(grpc::Status (v1::AccessControl::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                                    Response*),
+                                     const Request& request) {
+    grpc::ClientContext context;
+    Limit(kCallLimit, &context);
+    Response response;
+    const grpc::Status status = (tokens.get()->*method)(&context, request, &response);
+    if (!status.ok()) return ToStatus(status, address);
+    return response;
   }
 
   // Between two attempts: until there is a connection (true), or the pause is over. Waiting for the connection is what makes it:
@@ -161,12 +176,28 @@ struct Client::Connection {
 
   const std::string address;
   const absl::Duration patience;
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<Stub> stub;
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<Stub> stub;
+  const std::unique_ptr<v1::AccessControl::Stub> tokens;
 };
 
+grpc::ChannelArguments ClientArguments() {
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is in the status; the library's own lines would stand between ours
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMostReceived);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  // Not GRPC_ARG_MIN_RECONNECT_BACKOFF_MS: it also is the time that a connection may take to be made on a busy machine.
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  SetKeepalive(Keepalive(), &arguments);
+  return arguments;
+}
+
 Client::Client(const std::string& address, absl::Duration patience)
-    : connection_(std::make_unique<Connection>(address, patience)) {}
+    : Client(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ClientArguments()), address, patience) {}
+
+Client::Client(std::shared_ptr<grpc::Channel> channel, const std::string& address, absl::Duration patience)
+    : connection_(std::make_unique<Connection>(std::move(channel), address, patience)) {}
 
 Client::~Client() = default;
 
@@ -217,6 +248,20 @@ absl::StatusOr<v1::Worker> Client::GetWorker(const v1::GetWorkerRequest& request
 }
 absl::StatusOr<v1::Worker> Client::DrainWorker(const v1::DrainWorkerRequest& request) {
   return connection_->Call(&Stub::DrainWorker, request);
+}
+
+absl::StatusOr<v1::CreateTokenResponse> Client::CreateToken(const v1::CreateTokenRequest& request) {
+  return connection_->TokenCall(&v1::AccessControl::Stub::CreateToken, request);
+}
+absl::StatusOr<v1::ListTokensResponse> Client::ListTokens(const v1::ListTokensRequest& request) {
+  return connection_->TokenCall(&v1::AccessControl::Stub::ListTokens, request);
+}
+absl::StatusOr<v1::Token> Client::RevokeToken(const v1::RevokeTokenRequest& request) {
+  return connection_->TokenCall(&v1::AccessControl::Stub::RevokeToken, request);
+}
+
+absl::StatusOr<v1::ListAuditRecordsResponse> Client::ListAuditRecords(const v1::ListAuditRecordsRequest& request) {
+  return connection_->TokenCall(&v1::AccessControl::Stub::ListAuditRecords, request);
 }
 
 absl::StatusOr<v1::Estimate> Client::Simulate(const v1::SimulateRequest& request, const std::function<bool()>& interrupted) {

@@ -7,18 +7,30 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/legoai/v1/access.pb.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 
+namespace grpc {
+class Channel;
+class ChannelArguments;
+}  // namespace grpc
+
 namespace legoai::cli {
+
+// How its channels behave: sizes, pauses, keepalive.
+grpc::ChannelArguments ClientArguments();
 
 class Client {
  public:
   // `address`: HOST:PORT. Connects at the first call. `patience`: how long a call is retried while the server does not answer.
   explicit Client(const std::string& address, absl::Duration patience = absl::Seconds(3));
+  // Over a channel to `address` (proto/channel.h).
+  Client(std::shared_ptr<grpc::Channel> channel, const std::string& address, absl::Duration patience = absl::Seconds(3));
   ~Client();
 
   // Retried only with a request_id, because they might be done twice.
@@ -49,6 +61,12 @@ class Client {
                                       const std::function<void(const v1::PlanningProgress&)>& progress,
                                       const std::function<bool()>& interrupted);
 
+  // These are not retried.
+  absl::StatusOr<v1::CreateTokenResponse> CreateToken(const v1::CreateTokenRequest& request);
+  absl::StatusOr<v1::ListTokensResponse> ListTokens(const v1::ListTokensRequest& request);
+  absl::StatusOr<v1::Token> RevokeToken(const v1::RevokeTokenRequest& request);
+  absl::StatusOr<v1::ListAuditRecordsResponse> ListAuditRecords(const v1::ListAuditRecordsRequest& request);
+
   struct WatchCallbacks {
     std::function<void(const v1::WatchJobResponse&)> news;
     std::function<void(const absl::Status&)> away;  // the server does not answer; the watch retries
@@ -60,9 +78,14 @@ class Client {
 
   const std::string& address() const;
 
+  // Whose jobs are meant where only an id or a name is given: "projects/default" unless it is set.
+  const std::string& project() const { return project_; }
+  void set_project(std::string project) { project_ = std::move(project); }
+
  private:
   struct Connection;
   const std::unique_ptr<Connection> connection_;
+  std::string project_ = "projects/default";
 };
 
 }  // namespace legoai::cli

@@ -34,6 +34,8 @@ Command TracesCommand();  // of steps, measured and predicted
 Command CancelCommand();
 Command RetryCommand();
 Command WorkersCommand();  // the machines that train
+Command TokenCommand();    // who may call it
+Command AuditCommand();    // who did
 
 // Predictions, which need no device.
 Command PlanCommand();

@@ -275,7 +275,7 @@ std::string WorkersTable(const google::protobuf::RepeatedPtrField<v1::Worker>& w
     std::vector<std::string> jobs;
     for (const auto& use : worker.used()) {
       used += use.slots();
-      jobs.push_back(absl::StrCat(Id(use.job()), " x", use.slots()));
+      jobs.push_back(absl::StrCat(use.job().empty() ? "another project's" : Id(use.job()), " x", use.slots()));
     }
     table.Add({Id(worker.name()), WorkerStateText(worker), worker.pool(), worker.device().type(), absl::StrCat(worker.slots()),
                absl::StrCat(std::max<int64_t>(0, worker.slots() - used)),

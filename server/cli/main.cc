@@ -35,7 +35,7 @@ std::vector<Command> AllCommands() {
       TracesCommand(),     CancelCommand(),   RetryCommand(),     WorkersCommand(),      PlanCommand(),        SimulateCommand(),
       CompareCommand(),    CompareTraceCommand(), SweepCommand(), ScheduleCommand(),     SacCommand(),         TrainCommand(),
       GenerateCommand(),   CheckpointsCommand(), FlightCommand(), ModelsCommand(),       HardwareCommand(),    CalibrateCommand(),
-      UpCommand(),         {version, PrintVersion}};
+      UpCommand(),         TokenCommand(),        AuditCommand(),       {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));

@@ -1,5 +1,7 @@
 #include "server/cli/server_call.h"
 
+#include <grpcpp/support/channel_arguments.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +15,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/process/secret_file.h"
+#include "proto/channel.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -24,8 +28,16 @@ namespace legoai::cli {
 namespace {
 
 constexpr char kEnvironment[] = "LEGOAI_SERVER";
+constexpr char kTokenEnvironment[] = "LEGOAI_TOKEN";
+constexpr char kTokenFileEnvironment[] = "LEGOAI_TOKEN_FILE";
+constexpr char kCaEnvironment[] = "LEGOAI_TLS_CA";
 constexpr int64_t kLatest = 1000;
-constexpr char kParent[] = "projects/default";
+constexpr char kProjectEnvironment[] = "LEGOAI_PROJECT";
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
 
 absl::Status CheckAddress(const std::string& source, const std::string& address) {
   const size_t colon = address.rfind(':');
@@ -37,7 +49,11 @@ absl::Status CheckAddress(const std::string& source, const std::string& address)
 }
 
 // Ids are in capitals; who types one may not be.
-std::string OfDefaultProject(const std::string& id) { return server::FormatJobName("default", absl::AsciiStrToUpper(id)); }
+std::string OfProject(const std::string& project, const std::string& id) {
+  return absl::StrCat(project, "/jobs/", absl::AsciiStrToUpper(id));
+}
+
+bool IsId(const std::string& text) { return server::ParseJobName("JOB", OfProject("projects/default", text)).ok(); }
 
 // "01J... (running, my job)".
 std::string Described(const v1::Job& job) {
@@ -66,7 +82,7 @@ const v1::Job& Preferred(const std::vector<const v1::Job*>& jobs, const std::str
 
 absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& text) {
   v1::ListJobsRequest request;
-  request.set_parent(kParent);
+  request.set_parent(client.project());
   request.set_page_size(kLatest);
   ASSIGN_OR_RETURN(const auto jobs, client.ListJobs(request));
   const std::string part = absl::AsciiStrToUpper(text);
@@ -104,9 +120,51 @@ absl::StatusOr<std::string> ServerAddress(const Arguments& arguments) {
   return address;
 }
 
+absl::StatusOr<std::string> ProjectOf(const Arguments& arguments) {
+  const bool told = arguments.Has("project");
+  const std::string text = told ? arguments.Text("project") : Environment(kProjectEnvironment);
+  if (!told && text.empty()) return std::string("projects/default");
+  const std::string name = absl::StartsWith(text, "projects/") ? text : "projects/" + text;
+  const char* const source = told ? "--project" : kProjectEnvironment;
+  if (server::ParseProjectName(source, name).ok()) return name;
+  return FieldError(source, text, "must be a project: lower-case letters, digits and dashes that begin with a letter");
+}
+
+std::vector<Option> CallOptions() {
+  return {{"project", "PROJECT", absl::StrCat("whose jobs are meant; ", kProjectEnvironment, " or default if it is not given")},
+          {"token-file", "FILE", absl::StrCat("holds the token to call with; ", kTokenEnvironment, " or ", kTokenFileEnvironment,
+                                              " if it is not given")},
+          {"tls-ca", "FILE", absl::StrCat("certificates by which the server is known, for TLS; ", kCaEnvironment,
+                                          " if it is not given")},
+          {"tls-cert", "FILE", "this caller's certificate, where the server asks for one"},
+          {"tls-key", "FILE", "its key"},
+          {"insecure", "", "sends the token in clear to another machine, too"}};
+}
+
+absl::StatusOr<ChannelSecurity> ReadSecurity(const Arguments& arguments) {
+  ChannelSecurity security;
+  security.ca = arguments.Text("tls-ca", Environment(kCaEnvironment));
+  security.certificate = arguments.Text("tls-cert");
+  security.key = arguments.Text("tls-key");
+  security.insecure = arguments.Has("insecure");
+  std::string source = "--token-file", file = arguments.Text("token-file");
+  if (file.empty()) {
+    security.token = Environment(kTokenEnvironment);
+    source = kTokenFileEnvironment, file = Environment(kTokenFileEnvironment);
+  }
+  if (!security.token.empty() || file.empty()) return security;
+  ASSIGN_OR_RETURN(security.token, launch::ReadSecretFile(source, file));
+  return security;
+}
+
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments) {
   ASSIGN_OR_RETURN(auto address, ServerAddress(arguments));
-  return std::make_unique<Client>(address);
+  ASSIGN_OR_RETURN(const auto security, ReadSecurity(arguments));
+  ASSIGN_OR_RETURN(auto channel, MakeChannel(address, security, ClientArguments()));
+  ASSIGN_OR_RETURN(auto project, ProjectOf(arguments));
+  auto client = std::make_unique<Client>(std::move(channel), address);
+  client->set_project(std::move(project));
+  return client;
 }
 
 bool RefersToJob(const Arguments& arguments) {
@@ -129,7 +187,7 @@ absl::StatusOr<NamedJob> FindNamedJob(const Arguments& arguments) {
 }
 
 bool IsJob(const std::string& text) {
-  return server::ParseJobName("JOB", text).ok() || server::ParseJobName("JOB", OfDefaultProject(text)).ok();
+  return server::ParseJobName("JOB", text).ok() || IsId(text);
 }
 
 absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text) {
@@ -137,7 +195,7 @@ absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text)
     if (const auto parsed = server::ParseJobName("JOB", text); !parsed.ok()) return parsed.status();
     return text;
   }
-  if (IsJob(text)) return OfDefaultProject(text);
+  if (IsId(text)) return OfProject(client.project(), text);
   if (text.empty()) return FieldError("JOB", text, "is empty; give an id, or a part of one");
   return FindAmongLatest(client, text);
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/cli/arguments.h"
@@ -15,11 +16,19 @@ inline constexpr char kDefaultServer[] = "127.0.0.1:7420";
 // --server.
 Option ServerOption();
 
+// --project, --token-file and what TLS needs: every command with --server has them (AllOptions).
+std::vector<Option> CallOptions();
+
+// The resource name of the project, from --project, LEGOAI_PROJECT or the default. Errors: no name of one.
+absl::StatusOr<std::string> ProjectOf(const Arguments& arguments);
+
 // From --server, LEGOAI_SERVER or the default. Errors: not HOST:PORT.
 absl::StatusOr<std::string> ServerAddress(const Arguments& arguments);
+// A client of that server, with the token and the certificates that the call names. Errors: those of MakeChannel
+// (proto/channel.h), and of the token's file.
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);
 
-// The resource name of a job. `text` is a resource name, an id in projects/default, a unique prefix or suffix of an id among the
+// The resource name of a job. `text` is a resource name, an id in the client's project, a unique prefix or suffix of an id among the
 // latest 1,000 jobs, or a display name of one of these: of several with this name the latest that has not ended, or else the
 // newest, which is reported on standard error. Errors (field JOB): no job, or several, which are listed.
 absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text);

@@ -29,7 +29,7 @@ constexpr int64_t kMostPage = 1000;
 absl::StatusOr<v1::ListJobsResponse> ListSome(Client& client, const std::string& filter, int64_t limit) {
   v1::ListJobsResponse all;
   v1::ListJobsRequest request;
-  request.set_parent("projects/default");
+  request.set_parent(client.project());
   request.set_filter(filter);
   do {
     request.set_page_size(std::min(limit - all.jobs_size(), kMostPage));

@@ -130,8 +130,6 @@ Command FollowCommand(const char* name, const char* summary, const char* details
   return {spec, [follow](const Arguments& arguments) { return RunFollow(arguments, follow); }};
 }
 
-constexpr char kParent[] = "projects/default";
-
 // One of its own for every call of the command, so that asking again after a broken connection makes no second job.
 std::string NewRequestId() {
   std::random_device random;
@@ -151,7 +149,8 @@ absl::StatusOr<v1::CreateJobRequest> ReadRequest(const Arguments& arguments) {
   v1::CreateJobRequest request;
   ASSIGN_OR_RETURN(auto spec, ReadJobFile(arguments.positional()[0], arguments.recipe_keys()));
   if (arguments.Has("name")) spec.set_display_name(arguments.Text("name"));
-  request.set_parent(kParent);
+  ASSIGN_OR_RETURN(const auto project, ProjectOf(arguments));
+  request.set_parent(project);
   request.set_request_id(arguments.Has("request-id") ? arguments.Text("request-id") : NewRequestId());
   request.set_validate_only(arguments.Has("check"));
   *request.mutable_spec() = std::move(spec);

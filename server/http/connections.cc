@@ -1,9 +1,12 @@
 #include "server/http/connections.h"
 
 #include <arpa/inet.h>
+#include <event2/bufferevent_ssl.h>
 #include <event2/thread.h>
 #include <malloc.h>
 #include <netinet/in.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -80,8 +83,16 @@ const char* StatusLine(int code) {
 
 // Around evhttp, of which this is a connection that owes a request: nothing of an answer is under way. What the client still sent
 // is taken first, or the system would tell it of a reset rather than of the answer.
-void SendLastWord(evutil_socket_t fd, const std::string& answer) {
+void SendLastWord(bufferevent* io, const std::string& answer) {
   char dropped[4096];
+  const evutil_socket_t fd = bufferevent_getfd(io);
+  if (SSL* const ssl = bufferevent_openssl_get_ssl(io); ssl != nullptr) {
+    for (int i = 0; i < 64 && SSL_read(ssl, dropped, sizeof(dropped)) > 0; ++i) {
+    }
+    if (SSL_is_init_finished(ssl)) SSL_write(ssl, answer.data(), static_cast<int>(answer.size()));
+    ERR_clear_error();
+    return;
+  }
   for (int i = 0; i < 64 && recv(fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0; ++i) {
   }
   (void)send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -90,6 +101,20 @@ void SendLastWord(evutil_socket_t fd, const std::string& answer) {
 absl::Status TooSlow(const char* what, double seconds) {
   return absl::DeadlineExceededError(
       absl::StrCat("the ", what, " of the request took longer than ", seconds, " seconds: send it faster"));
+}
+
+bufferevent* MakeConnection(event_base* base, access::ServerTls* tls) {
+  if (tls == nullptr) return bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+  SSL* const ssl = tls->NewConnection();
+  if (ssl == nullptr) return nullptr;
+  bufferevent* io = bufferevent_openssl_socket_new(base, -1, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
+  if (io == nullptr) {
+    SSL_free(ssl);
+    return nullptr;
+  }
+  // Clients that just hang up lose nothing: lengths say where answers end.
+  bufferevent_openssl_set_allow_dirty_shutdown(io, 1);
+  return io;
 }
 
 void OnLibeventMessage(int severity, const char* message) {
@@ -107,8 +132,8 @@ event_base* MakeBase() {
 }  // namespace
 
 Connections::Connections(EventLoop* loop, evhttp* http, evconnlistener* listener, const ConnectionLimits& limits,
-                         ErrorBody error_body)
-    : loop_(loop), listener_(listener), limits_(limits), error_body_(std::move(error_body)) {
+                         ErrorBody error_body, access::ServerTls* tls)
+    : loop_(loop), listener_(listener), limits_(limits), error_body_(std::move(error_body)), tls_(tls) {
   evhttp_set_bevcb(http, &OnConnection, this);
 }
 
@@ -118,7 +143,7 @@ Connections::~Connections() {
 
 bufferevent* Connections::OnConnection(event_base* base, void* self) {
   auto* all = static_cast<Connections*>(self);
-  bufferevent* io = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+  bufferevent* io = MakeConnection(base, all->tls_);
   if (!io) return nullptr;
   bufferevent_incref(io);
   auto connection = std::make_unique<Connection>();
@@ -210,11 +235,12 @@ void Connections::OnOutput(evbuffer* output, const evbuffer_cb_info* change, voi
   const absl::Status why = std::exchange(connection.refusal, std::nullopt).value_or(absl::OkStatus());
   Enter(connection, Phase::kAnswer);
   const std::string body = connection.all->error_body_(code, PeerOf(bufferevent_getfd(connection.io)), why);
-  // A bufferevent freezes the front of what it has not begun to write.
-  evbuffer_unfreeze(output, 1);
+  // A bufferevent of a socket freezes the front of what it has not begun to write; one of TLS does not, and could then not go on.
+  const bool is_frozen = bufferevent_openssl_get_ssl(connection.io) == nullptr;
+  if (is_frozen) evbuffer_unfreeze(output, 1);
   char* line = evbuffer_readln(output, nullptr, EVBUFFER_EOL_CRLF_STRICT);
   evbuffer_drain(output, evbuffer_get_length(output));
-  evbuffer_freeze(output, 1);
+  if (is_frozen) evbuffer_freeze(output, 1);
   const std::string answer = AnswerText(line, "", body);
   free(line);
   evbuffer_add(output, answer.data(), answer.size());
@@ -272,8 +298,8 @@ void Connections::RefuseBadHeads() {
 void Connections::Refuse(Connection& connection, int code, const absl::Status& why) {
   if (code != 408 || connection.phase != Phase::kIdle) {
     const std::string headers = code == 429 || code == 503 ? "Retry-After: 5\r\n" : "";
-    const evutil_socket_t fd = bufferevent_getfd(connection.io);
-    SendLastWord(fd, AnswerText(StatusLine(code), headers, error_body_(code, PeerOf(fd), why)));
+    const std::string body = error_body_(code, PeerOf(bufferevent_getfd(connection.io)), why);
+    SendLastWord(connection.io, AnswerText(StatusLine(code), headers, body));
   }
   void* evhttp_part = nullptr;
   bufferevent_getcb(connection.io, nullptr, nullptr, nullptr, &evhttp_part);

@@ -32,6 +32,7 @@
 
 #include "absl/status/status.h"
 #include "core/process/mutex.h"
+#include "server/access/certificates.h"
 
 namespace legoai::server {
 
@@ -77,8 +78,10 @@ class Connections {
   // libevent refused the request for reasons of its own.
   using ErrorBody = std::function<std::string(int code, const std::string& remote, const absl::Status& why)>;
 
-  // Owns none of the pointers. Destroy it after `http` and before the loop, once the loop has stopped.
-  Connections(EventLoop* loop, evhttp* http, evconnlistener* listener, const ConnectionLimits& limits, ErrorBody error_body);
+  // Owns none of the pointers. Destroy it after `http` and before the loop, once the loop has stopped. `tls` may be null: then
+  // connections are in clear.
+  Connections(EventLoop* loop, evhttp* http, evconnlistener* listener, const ConnectionLimits& limits, ErrorBody error_body,
+              access::ServerTls* tls = nullptr);
   ~Connections();
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
@@ -126,6 +129,7 @@ class Connections {
   evconnlistener* const listener_;
   const ConnectionLimits limits_;
   const ErrorBody error_body_;
+  access::ServerTls* const tls_;
   bool resting_ = false;
   size_t peak_ = 0;  // of open connections since memory was released
   std::map<bufferevent*, std::unique_ptr<Connection>> all_;

@@ -2,6 +2,9 @@
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +30,19 @@ const char* MethodText(evhttp_cmd_type type) {
 }
 
 std::string Text(const char* text) { return text ? text : ""; }
+
+// What there is to read on a connection. With TLS its own records may come, which are nothing for us.
+enum class Sight { kMore, kEnd, kNothing };
+
+Sight Look(SSL* ssl, evutil_socket_t fd) {
+  char byte;
+  if (ssl == nullptr) return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0 ? Sight::kMore : Sight::kEnd;
+  const int got = SSL_peek(ssl, &byte, 1);
+  const int error = got > 0 ? SSL_ERROR_NONE : SSL_get_error(ssl, got);
+  ERR_clear_error();
+  if (got > 0) return Sight::kMore;
+  return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? Sight::kNothing : Sight::kEnd;
+}
 
 }  // namespace
 
@@ -129,25 +145,25 @@ void Exchange::EndEvents() {
   End(200);
 }
 
-size_t Exchange::PendingBytes() const {
-  if (!request_) return 0;
-  return evbuffer_get_length(bufferevent_get_output(evhttp_connection_get_bufferevent(evhttp_request_get_connection(request_))));
-}
+bufferevent* Exchange::Io() const { return evhttp_connection_get_bufferevent(evhttp_request_get_connection(request_)); }
+
+size_t Exchange::PendingBytes() const { return request_ ? evbuffer_get_length(bufferevent_get_output(Io())) : 0; }
 
 void Exchange::WatchForEnd() {
   if (!request_ || readable_) return;
   // While an answer is due libevent reads nothing of the connection, so this event has the socket's readability for itself.
-  const evutil_socket_t fd = bufferevent_getfd(evhttp_connection_get_bufferevent(evhttp_request_get_connection(request_)));
+  const evutil_socket_t fd = bufferevent_getfd(Io());
   readable_ = event_new(loop_->base(), fd, EV_READ, &OnReadable, this);
   event_add(readable_, nullptr);
 }
 
 void Exchange::OnReadable(evutil_socket_t fd, short, void* self) {
   Exchange* exchange = static_cast<Exchange*>(self);
-  char byte;
+  if (!exchange->request_) return;
   // A further request behind a call that still runs is left for later; behind a stream there can be none.
-  const bool more = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-  if (!exchange->request_ || (more && !exchange->streaming_)) return;
+  const Sight sight = Look(bufferevent_openssl_get_ssl(exchange->Io()), fd);
+  if (sight == Sight::kNothing) event_add(exchange->readable_, nullptr);
+  if (sight == Sight::kNothing || (sight == Sight::kMore && !exchange->streaming_)) return;
   evhttp_connection_free(evhttp_request_get_connection(exchange->request_));
 }
 

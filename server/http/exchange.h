@@ -66,6 +66,7 @@ class Exchange {
   void AddCommonHeaders(const Headers& headers);
   void Write(const std::string& text);
   void End(int code);
+  bufferevent* Io() const;  // of a request that is there
 
   EventLoop* const loop_;
   evhttp_request* request_;  // null after the answer, and when the client has left

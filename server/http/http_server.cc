@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -12,13 +13,16 @@
 #include <limits>
 #include <list>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "proto/status.h"
 #include "server/http/connections.h"
+#include "server/http/credentials.h"
 #include "server/http/exchange.h"
 #include "server/http/request_head.h"
 #include "server/http/static_files.h"
@@ -76,12 +80,17 @@ class Server : public HttpServer {
   std::string RefusalBody(int code, const std::string& remote, const absl::Status& why);
 
   void Route(const Shared& exchange);
+  std::optional<access::Identity> Identify(const Shared& exchange, const std::string& call);
+  Caller CallerOf(const Exchange& exchange, const access::Identity& who) const {
+    return {"http", exchange.remote(), who, options_.gate};
+  }
+  void Session(const Shared& exchange);
   void CallMethod(const Shared& exchange);
-  absl::StatusOr<Transcoder::Call> ReadCall(const Exchange& exchange, const std::string& body) const;
-  void CallUnary(const Shared& exchange, const MethodDescriptor* method);
-  void StreamPlan(const Shared& exchange, const MethodDescriptor* method);
-  void WatchJob(const Shared& exchange);
-  void StreamChanges(const Shared& exchange);
+  absl::StatusOr<Transcoder::Call> ReadCall(const Exchange& exchange, const access::Identity& who, const std::string& body) const;
+  void CallUnary(const Shared& exchange, const access::Identity& who, const MethodDescriptor* method);
+  void StreamPlan(const Shared& exchange, const access::Identity& who, const MethodDescriptor* method);
+  void WatchJob(const Shared& exchange, const access::Identity& who);
+  void StreamChanges(const Shared& exchange, const access::Identity& who);
   std::string ConnectionMetrics() const;
   void ReplyMetrics(const Shared& exchange);
   void ReplyCluster(const Shared& exchange);
@@ -111,6 +120,7 @@ class Server : public HttpServer {
   struct Open {
     std::shared_ptr<EventStream> stream;
     std::shared_ptr<void> place;
+    access::Identity who;
   };
   std::list<Open> streams_;
   const std::shared_ptr<ClientQuota> places_;  // of streams
@@ -120,6 +130,17 @@ class Server : public HttpServer {
 
 void ReplyError(Exchange& exchange, const absl::Status& status, int code, const Exchange::Headers& headers = {}) {
   exchange.ReplyJson(code, ErrorJson(status, code), headers);
+}
+
+// Of a request that may change something. Errors: PermissionDenied where a page of another site sends it; InvalidArgument for
+// what is no JSON.
+absl::Status CheckSender(const Exchange& exchange, const RequestGuard& guard) {
+  RETURN_IF_ERROR(guard.CheckOrigin(exchange.Header("Origin"), exchange.Header("Host")));
+  return guard.CheckContentType(exchange.Header("Content-Type"));
+}
+
+void ReplySenderError(Exchange& exchange, const absl::Status& status) {
+  ReplyError(exchange, status, absl::IsPermissionDenied(status) ? 403 : 415);
 }
 
 // As a file for ui.perfetto.dev, or for the page, which unpacks it itself: a Content-Encoding would leave the reader without one.
@@ -184,7 +205,8 @@ absl::Status Server::Listen() {
       static_cast<size_t>(options_.max_header_bytes), options_.header_seconds, options_.body_seconds};
   all_connections_ = std::make_unique<Connections>(
       &loop_, http_, evhttp_bound_socket_get_listener(bound), limits,
-      [this](int code, const std::string& remote, const absl::Status& why) { return RefusalBody(code, remote, why); });
+      [this](int code, const std::string& remote, const absl::Status& why) { return RefusalBody(code, remote, why); },
+      options_.tls);
   tick_ = event_new(loop_.base(), -1, EV_PERSIST, &OnTick, this);
   const timeval fifth = {0, 200'000};
   event_add(tick_, &fifth);
@@ -212,8 +234,10 @@ void Server::Closed(evhttp_connection* connection) {
 
 void Server::Tick() {
   all_connections_->Sweep();
+  if (options_.tls != nullptr) options_.tls->Refresh();
   for (auto it = streams_.begin(); it != streams_.end();) {
     EventStream& stream = *it->stream;
+    if (!stream.over() && options_.gate != nullptr && !options_.gate->Holds(it->who)) stream.Refuse(access::NoLongerHeld());
     if (!stream.over()) stream.Tick();
     if (!stream.over()) stream.KeepAlive(options_.keep_alive_seconds);
     if (stream.over()) {
@@ -250,16 +274,62 @@ void Server::Route(const Shared& exchange) {
   const bool reads = exchange->method() == "GET" || exchange->method() == "HEAD";
   if (absl::Status status = guard_.CheckHost(exchange->Header("Host")); !status.ok()) return ReplyError(*exchange, status, 403);
   if (path == "/v1" || (path.starts_with("/v1/") && path != "/v1/events")) return CallMethod(exchange);
+  if (path == "/session") return Session(exchange);
   if (!reads) {
     return ReplyError(*exchange, absl::UnimplementedError(absl::StrCat(path, " takes GET, not ", exchange->method())), 405,
                       {{"Allow", "GET, HEAD"}});
   }
-  if (path == "/v1/events") return StreamChanges(exchange);
+  if (path == "/v1/events" || path == "/metrics") {
+    const auto who = Identify(exchange, path);
+    if (who) path == "/metrics" ? ReplyMetrics(exchange) : StreamChanges(exchange, *who);
+    return;
+  }
   if (path == "/healthz") return exchange->Reply(200, "text/plain; charset=utf-8", "ok\n");
-  if (path == "/metrics") return ReplyMetrics(exchange);
   if (path == "/catalog.json") return exchange->ReplyJson(200, CatalogJson());
   if (path.starts_with(kClusters)) return ReplyCluster(exchange);
   ReplyFile(exchange);
+}
+
+// Who makes this call (as in server/access/rights.h); nothing: they may not, which is answered. Of a method, whether they may is
+// found out once its request is read.
+std::optional<access::Identity> Server::Identify(const Shared& exchange, const std::string& call) {
+  const std::string secret = SecretOf(exchange->Header("Authorization"), exchange->Header("Cookie"));
+  auto who = access::Enter(options_.gate, secret, ClientOf(exchange->remote()), call);
+  absl::Status status = who.status();
+  if (status.ok() && access::HasRow(call) && call.starts_with('/')) {
+    status = access::CheckRight(*who, call, nullptr);
+    if (!status.ok() && options_.gate != nullptr) options_.gate->Record(*who, exchange->remote(), call, "", status);
+  }
+  if (status.ok()) return *std::move(who);
+  Exchange::Headers headers;
+  if (absl::IsUnauthenticated(status)) headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (absl::IsResourceExhausted(status)) headers.emplace_back("Retry-After", "5");
+  ReplyError(*exchange, status, HttpCode(status.code()), headers);
+  return std::nullopt;
+}
+
+// GET: who the browser is signed in as. POST: signs it in or out.
+void Server::Session(const Shared& exchange) {
+  if (exchange->method() == "GET") {
+    const auto who = Identify(exchange, "/session");
+    if (who) exchange->ReplyJson(200, IdentityJson(*who));
+    return;
+  }
+  if (exchange->method() != "POST") {
+    return ReplyError(*exchange, absl::UnimplementedError(absl::StrCat("/session takes POST, not ", exchange->method())), 405,
+                      {{"Allow", "GET, POST"}});
+  }
+  if (absl::Status status = CheckSender(*exchange, guard_); !status.ok()) return ReplySenderError(*exchange, status);
+  const auto secret = ReadSignIn(exchange->TakeBody());
+  if (!secret.ok()) return ReplyError(*exchange, secret.status(), 400);
+  // A server that asks nobody has no use for a secret, and looks at none.
+  if (secret->empty() || options_.gate == nullptr)
+    return exchange->ReplyJson(200, "{}", {{"Set-Cookie", SessionCookie("", 0, options_.tls != nullptr)}});
+  const auto who = access::Enter(options_.gate, *secret, ClientOf(exchange->remote()), "/session");
+  if (!who.ok()) return ReplyError(*exchange, who.status(), HttpCode(who.status().code()));
+  options_.gate->Record(*who, exchange->remote(), "/session", "", absl::OkStatus());
+  const int64_t seconds = std::max<int64_t>(1, (who->expire_time_us - absl::ToUnixMicros(absl::Now())) / 1'000'000);
+  exchange->ReplyJson(200, IdentityJson(*who), {{"Set-Cookie", SessionCookie(*secret, seconds, options_.tls != nullptr)}});
 }
 
 void Server::CallMethod(const Shared& exchange) {
@@ -270,14 +340,13 @@ void Server::CallMethod(const Shared& exchange) {
     return ReplyError(*exchange, method.status(), 405, {{"Allow", others}});
   }
   if (exchange->method() != "GET") {
-    if (absl::Status status = guard_.CheckOrigin(exchange->Header("Origin"), exchange->Header("Host")); !status.ok())
-      return ReplyError(*exchange, status, 403);
-    if (absl::Status status = guard_.CheckContentType(exchange->Header("Content-Type")); !status.ok())
-      return ReplyError(*exchange, status, 415);
+    if (absl::Status status = CheckSender(*exchange, guard_); !status.ok()) return ReplySenderError(*exchange, status);
   }
-  if ((*method)->name() == "WatchJob") return WatchJob(exchange);
-  if ((*method)->server_streaming()) return StreamPlan(exchange, *method);
-  CallUnary(exchange, *method);
+  const auto who = Identify(exchange, absl::StrCat((*method)->service()->full_name(), "/", (*method)->name()));
+  if (!who) return;
+  if ((*method)->name() == "WatchJob") return WatchJob(exchange, *who);
+  if ((*method)->server_streaming()) return StreamPlan(exchange, *who, *method);
+  CallUnary(exchange, *who, *method);
 }
 
 void Server::Submit(const Shared& exchange, bool slow, std::function<void()> work) {
@@ -296,26 +365,29 @@ void Server::PostError(const Shared& exchange, absl::Status status) {
 }
 
 // Every call of a method passes here.
-absl::StatusOr<Transcoder::Call> Server::ReadCall(const Exchange& exchange, const std::string& body) const {
+absl::StatusOr<Transcoder::Call> Server::ReadCall(const Exchange& exchange, const access::Identity& who,
+                                                  const std::string& body) const {
   auto call = transcoder_.Transcode(exchange.method(), exchange.path(), exchange.query(), body);
   if (!call.ok()) return call;
-  if (absl::Status status = AdmitCall({"http", exchange.remote()}, call->method->name(), *call->request); !status.ok())
+  if (absl::Status status = AdmitCall(CallerOf(exchange, who), call->method->name(), *call->request); !status.ok())
     return status;
   return call;
 }
 
-void Server::CallUnary(const Shared& exchange, const MethodDescriptor* method) {
+void Server::CallUnary(const Shared& exchange, const access::Identity& who, const MethodDescriptor* method) {
   const bool slow = handlers_.slow.count(method->name()) > 0;
   if (slow) exchange->WatchForEnd();
   const bool absent_is_empty = exchange->method() == "GET" && exchange->Header("Prefer") == kAbsentIsEmpty;
-  Submit(exchange, slow, [this, exchange, method, absent_is_empty, body = exchange->TakeBody()] {
-    auto call = ReadCall(*exchange, body);
+  Submit(exchange, slow, [this, exchange, who, method, absent_is_empty, body = exchange->TakeBody()] {
+    auto call = ReadCall(*exchange, who, body);
     if (!call.ok()) return PostError(exchange, call.status());
     const std::unique_ptr<Message> response(
         google::protobuf::MessageFactory::generated_factory()->GetPrototype(method->output_type())->New());
     const absl::Status status = handlers_.unary.at(method->name())(*call->request, CancelledBy(exchange), response.get());
+    AuditCall(CallerOf(*exchange, who), method->name(), *call->request, status);
     if (absl::IsNotFound(status) && absent_is_empty) return loop_.Post([exchange] { exchange->Reply(204, "", ""); });
     if (!status.ok()) return PostError(exchange, status);
+    access::HideOthers(who, response.get());
     if (const auto* file = google::protobuf::DynamicCastToGenerated<const v1::TraceFile>(response.get()))
       return loop_.Post([exchange, file = *file] { ReplyTrace(*exchange, file); });
     loop_.Post([exchange, json = ToJson(*response, -1)] { exchange->ReplyJson(200, json); });
@@ -338,10 +410,10 @@ std::shared_ptr<void> Server::TakePlace(const Shared& exchange) {
   return nullptr;
 }
 
-void Server::WatchJob(const Shared& exchange) {
+void Server::WatchJob(const Shared& exchange, const access::Identity& who) {
   auto place = TakePlace(exchange);
   if (!place) return;
-  auto call = ReadCall(*exchange, "");
+  auto call = ReadCall(*exchange, who, "");
   if (!call.ok()) return ReplyError(*exchange, call.status(), HttpCode(call.status().code()));
   v1::WatchJobRequest request;
   request.CopyFrom(*call->request);
@@ -349,25 +421,25 @@ void Server::WatchJob(const Shared& exchange) {
     if (absl::Status status = MergeText("after_version", last, &request); !status.ok()) return ReplyError(*exchange, status, 400);
   }
   auto stream = std::make_shared<WatchStream>(&loop_, &watches_, exchange, request);
-  streams_.push_back({stream, std::move(place)});
+  streams_.push_back({stream, std::move(place), who});
   stream->Start();
 }
 
-void Server::StreamChanges(const Shared& exchange) {
+void Server::StreamChanges(const Shared& exchange, const access::Identity& who) {
   auto place = TakePlace(exchange);
   if (!place) return;
-  auto stream = std::make_shared<ChangesStream>(exchange);
-  streams_.push_back({stream, std::move(place)});
+  auto stream = std::make_shared<ChangesStream>(exchange, who);
+  streams_.push_back({stream, std::move(place), who});
   stream->Start(notifier_);
 }
 
 // The method's stream as events, each named by what its message holds: "progress", "result".
-void Server::StreamPlan(const Shared& exchange, const MethodDescriptor* method) {
+void Server::StreamPlan(const Shared& exchange, const access::Identity& who, const MethodDescriptor* method) {
   const std::shared_ptr<void> place = TakePlace(exchange);  // given back when the work is done, or dropped
   if (!place) return;
   exchange->WatchForEnd();
-  Submit(exchange, true, [this, exchange, method, place, body = exchange->TakeBody()] {
-    auto call = ReadCall(*exchange, body);
+  Submit(exchange, true, [this, exchange, who, method, place, body = exchange->TakeBody()] {
+    auto call = ReadCall(*exchange, who, body);
     if (!call.ok()) return PostError(exchange, call.status());
     const auto send = [this, exchange](const Message& message) {
       loop_.Post([exchange, name = EventName(message), json = ToJson(message, -1)] {
@@ -379,6 +451,7 @@ void Server::StreamPlan(const Shared& exchange, const MethodDescriptor* method) 
       return !exchange->gone();
     };
     const absl::Status status = handlers_.streams.at(method->name())(*call->request, send, CancelledBy(exchange));
+    AuditCall(CallerOf(*exchange, who), method->name(), *call->request, status);
     if (!status.ok()) return PostError(exchange, status);
     loop_.Post([exchange] { exchange->EndEvents(); });
   });

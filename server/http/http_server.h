@@ -3,8 +3,8 @@
 // docs/api.md lists them.
 //
 // Safe against other pages in the user's browser: it answers only requests whose Host is one of the server's own names (DNS
-// rebinding), and POST only with application/json and from its own origin. There is no authentication: it listens on the loopback
-// interface unless told otherwise.
+// rebinding), and POST only with application/json and from its own origin. Who calls is asked for where there is a gate
+// (server/access/gate.h); without one whoever reaches it may do everything.
 //
 // libevent's loop has a thread of its own; handlers run on the threads of a pool. Thread-safe.
 #pragma once
@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/access/certificates.h"
+#include "server/access/gate.h"
 #include "server/http/handlers.h"
 #include "server/jobs/notifier.h"
 #include "server/metrics/registry.h"
@@ -27,6 +29,8 @@ struct HttpOptions {
   int port = 0;                              // 0: any free one
   std::string web_directory = {};            // of the built page; empty: none
   std::vector<std::string> host_names = {};  // besides localhost and `address`
+  access::Gate* gate = nullptr;              // must outlive the server; null: it asks for no tokens
+  access::ServerTls* tls = nullptr;          // must outlive the server; null: it speaks in clear
   // Limits. Beyond them the answer is 413 for the body, 400 for the headers, 408 for the times, 503 for the totals, and 429 for
   // the numbers of one client (an address, or 64 bits of IPv6), which allow for a page in several tabs and some users behind a
   // proxy.

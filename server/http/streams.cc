@@ -13,6 +13,12 @@ void EventStream::KeepAlive(double after_seconds) {
   exchange_->SendComment();
 }
 
+void EventStream::Refuse(const absl::Status& why) {
+  over_ = true;
+  SendEvent("failure", "", ErrorJson(why, HttpCode(why.code())));
+  exchange_->EndEvents();
+}
+
 void EventStream::SendEvent(const std::string& event, const std::string& id, const std::string& data) {
   last_sent_ = Clock::now();
   exchange_->SendEvent(event, id, data);
@@ -69,7 +75,8 @@ void WatchStream::End(const absl::Status& status) {
 void ChangesStream::Start(Notifier* notifier) {
   exchange_->StartEvents();
   exchange_->SendComment();
-  subscription_ = notifier->SubscribeToNames([changes = changes_](const std::string& job) {
+  subscription_ = notifier->SubscribeToNames([changes = changes_, who = who_](const std::string& job) {
+    if (!job.empty() && !access::Sees(who, access::ProjectOf(job))) return;
     const MutexLock lock(changes->mutex);
     if (job.empty()) {
       changes->workers = true;

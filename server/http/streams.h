@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/process/mutex.h"
+#include "server/access/rights.h"
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/jobs/notifier.h"
@@ -26,6 +27,8 @@ class EventStream {
   virtual void Tick() = 0;
   virtual bool over() const { return over_ || exchange_->gone(); }
   void KeepAlive(double after_seconds);
+  // Ends it with an event "failure".
+  virtual void Refuse(const absl::Status& why);
 
  protected:
   void SendEvent(const std::string& event, const std::string& id, const std::string& data);
@@ -51,6 +54,7 @@ class WatchStream : public EventStream, private JobWatchSink, public std::enable
   void Tick() override;
   // Not as soon as the client is gone: the watch ends first.
   bool over() const override { return over_; }
+  void Refuse(const absl::Status& why) override { watch_.End(why); }
 
  private:
   // Called by the watch on any thread; they continue on the loop.
@@ -71,7 +75,9 @@ class WatchStream : public EventStream, private JobWatchSink, public std::enable
 // each a second.
 class ChangesStream : public EventStream {
  public:
-  using EventStream::EventStream;
+  // Of the jobs of which `who` may know.
+  ChangesStream(std::shared_ptr<Exchange> exchange, access::Identity who)
+      : EventStream(std::move(exchange)), who_(std::move(who)) {}
 
   void Start(Notifier* notifier);
   void Tick() override;
@@ -84,6 +90,7 @@ class ChangesStream : public EventStream {
   };
   static constexpr size_t kMaxNames = 200;
 
+  const access::Identity who_;
   const std::shared_ptr<Changes> changes_ = std::make_shared<Changes>();
   std::unique_ptr<Notifier::Subscription> subscription_;
 };

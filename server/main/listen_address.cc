@@ -70,16 +70,25 @@ bool IsLoopback(const std::string& number) {
   return IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+std::string MissingOf(const Protection& protection) {
+  if (protection.tokens && protection.tls) return "";
+  return protection.tokens ? "TLS" : protection.tls ? "tokens" : "tokens and TLS";
+}
+
 absl::Status CheckReachable(const std::string& field, const ListenAddress& address, const std::vector<std::string>& numbers,
-                            bool insecure) {
+                            const Protection& protection) {
   const auto open = std::find_if_not(numbers.begin(), numbers.end(), &IsLoopback);
-  if (insecure || (open == numbers.end() && !numbers.empty())) return absl::OkStatus();
+  const std::string missing = MissingOf(protection);
+  if (protection.insecure || missing.empty() || (open == numbers.end() && !numbers.empty())) return absl::OkStatus();
   const std::string what = open == numbers.end() || *open == address.host ? "" : absl::StrCat(" (as ", *open, ")");
+  const std::string harm =
+      protection.tokens ? "whoever listens on the way learns the tokens" : "whoever reaches it can do everything";
   return FieldError(field, ToText(address),
-                    absl::StrCat("can be reached", what,
-                                 " from other machines, and there are no users and no encryption yet: whoever reaches it can do "
-                                 "everything. Listen on 127.0.0.1 or [::1], or, where a network of your own keeps others away, "
-                                 "start it with --insecure"),
+                    absl::StrCat("can be reached", what, " from other machines, and without ", missing, " ", harm,
+                                 ". Listen on 127.0.0.1 or [::1], or give ", protection.tokens ? "" : "--tokens",
+                                 protection.tokens || protection.tls ? "" : ", ",
+                                 protection.tls ? "" : "--tls_cert and --tls_key",
+                                 ", or, where a network of your own keeps others away, start it with --insecure"),
                     absl::StatusCode::kFailedPrecondition);
 }
 

@@ -1,5 +1,5 @@
-// Where the server listens, and whether it may. There are no users and no encryption yet, so anybody who reaches a port can do
-// everything; an address beyond the loopback interface must be requested explicitly. Thread-safe.
+// Where the server listens, and whether it may: on an address beyond the loopback interface only with tokens and TLS, or where it
+// is told that a network of the operator's own keeps others away. Thread-safe.
 #pragma once
 
 #include <string>
@@ -27,9 +27,18 @@ absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& field, c
 // Whether only this machine can reach the IP address `number`: 127.0.0.0/8, also mapped to IPv6 (::ffff:127.0.0.1), or ::1.
 bool IsLoopback(const std::string& number);
 
-// Whether the server may listen on `address`, whose host has these IP addresses: all are loopback, or `insecure` is set. Errors:
-// FailedPrecondition for `field`, saying what is reachable, with both remedies.
+// What stands between the server and whoever reaches it.
+struct Protection {
+  bool tokens = false, tls = false;
+  bool insecure = false;  // the operator says that a network does
+};
+
+// What is missing: "tokens and TLS", "TLS"; empty: nothing.
+std::string MissingOf(const Protection& protection);
+
+// Whether the server may listen on `address`, whose host has these IP addresses: all are loopback, or nothing is missing, or
+// `insecure` is set. Errors: FailedPrecondition for `field`, saying what is reachable and what is missing, with all remedies.
 absl::Status CheckReachable(const std::string& field, const ListenAddress& address, const std::vector<std::string>& numbers,
-                            bool insecure);
+                            const Protection& protection);
 
 }  // namespace legoai::server

@@ -67,7 +67,7 @@ TEST(ListenAddress, LoopbackIsAllOf127AndTheOneOfIPv6) {
 TEST(ListenAddress, OthersReachItOnlyWhereThatIsAskedFor) {
   using Numbers = std::vector<std::string>;
   const auto verdict = [](const std::string& host, const Numbers& numbers, bool insecure) {
-    return CheckReachable("--http", {host, 7421}, numbers, insecure);
+    return CheckReachable("--http", {host, 7421}, numbers, {.insecure = insecure});
   };
   EXPECT_TRUE(verdict("127.0.0.1", {"127.0.0.1"}, false).ok());
   EXPECT_TRUE(verdict("localhost", {"127.0.0.1", "::1"}, false).ok());
@@ -82,12 +82,26 @@ TEST(ListenAddress, OthersReachItOnlyWhereThatIsAskedFor) {
     ASSERT_TRUE(violation) << host;
     EXPECT_EQ(violation->field(), "--http");
     EXPECT_EQ(violation->value(), ToText({host, 7421}));
-    for (const char* part : {"can be reached", "whoever reaches it can do everything", "127.0.0.1", "--insecure"})
+    for (const char* part : {"can be reached", "whoever reaches it can do everything", "127.0.0.1",
+                             "--tokens, --tls_cert and --tls_key", "--insecure"})
       EXPECT_TRUE(absl::StrContains(violation->remedy(), part)) << part << " in " << refused;
     EXPECT_TRUE(verdict(host, numbers, true).ok());
   }
   // A name says which of its addresses it is.
   EXPECT_TRUE(absl::StrContains(verdict("node-7", {"127.0.1.1", "192.0.2.7"}, false).message(), "(as 192.0.2.7)"));
+}
+
+TEST(ListenAddress, OthersReachItWithTokensAndTlsTogether) {
+  const auto verdict = [](bool tokens, bool tls) {
+    return CheckReachable("--listen", {"192.0.2.7", 1}, {"192.0.2.7"}, {.tokens = tokens, .tls = tls});
+  };
+  EXPECT_TRUE(verdict(true, true).ok());
+  const std::string in_clear(verdict(true, false).message()), open(verdict(false, true).message());
+  EXPECT_TRUE(absl::StrContains(in_clear, "without TLS whoever listens on the way")) << in_clear;
+  EXPECT_TRUE(absl::StrContains(in_clear, "--tls_cert and --tls_key")) << in_clear;
+  EXPECT_FALSE(absl::StrContains(in_clear, "--tokens")) << in_clear;
+  EXPECT_TRUE(absl::StrContains(open, "without tokens whoever reaches it can do everything")) << open;
+  EXPECT_FALSE(absl::StrContains(open, "--tls")) << open;
 }
 
 TEST(ListenAddress, NumbersAreResolvedToThemselves) {

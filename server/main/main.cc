@@ -2,6 +2,8 @@
 // page.
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -30,6 +32,9 @@
 #include "proto/errors.h"
 #include "proto/rpc.h"
 #include "proto/status.h"
+#include "server/access/certificates.h"
+#include "server/access/gate.h"
+#include "server/access/tokens.h"
 #include "server/fleet/controller.h"
 #include "server/http/handlers.h"
 #include "server/http/http_server.h"
@@ -40,6 +45,7 @@
 #include "server/metrics/registry.h"
 #include "server/metrics/store_metrics.h"
 #include "server/rpc/control_plane.h"
+#include "server/rpc/grpc_access_control.h"
 #include "server/rpc/grpc_control_plane.h"
 #include "server/rpc/grpc_worker_service.h"
 #include "server/rpc/thread_pool.h"
@@ -50,7 +56,18 @@
 ABSL_FLAG(std::string, listen, "127.0.0.1:7420", "address and port of gRPC, for `lego` and for agents");
 ABSL_FLAG(std::string, http, "127.0.0.1:7421", "address and port of HTTP, for the page, JSON and /metrics; empty: none");
 ABSL_FLAG(std::vector<std::string>, http_host_names, {}, "names by which HTTP is reached besides localhost and --http's address");
-ABSL_FLAG(bool, insecure, false, "listen on addresses that other machines can reach, although anybody there can do everything");
+ABSL_FLAG(bool, tokens, false,
+          "ask every caller for a token (`lego token`); the first operator's is made at the start, into a file");
+ABSL_FLAG(std::string, first_token_file, "",
+          "for the first operator's token, made where no operator has one that counts; DATA/first_operator.token if not given");
+ABSL_FLAG(std::string, audit_log, "",
+          "file for what was done by whom, with --tokens; DATA/audit.jsonl if not given. Rotated at 64 MiB; 16 files are kept");
+ABSL_FLAG(double, calls_per_second, 200, "that one token may make in the long run; 0: as many as its holder likes");
+ABSL_FLAG(std::string, tls_cert, "",
+          "PEM file of this server's certificate, with its chain: gRPC and HTTP speak TLS; read anew when it changes");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of its key");
+ABSL_FLAG(std::string, tls_client_ca, "", "PEM file of the certificates that sign those of agents, which must then have one");
+ABSL_FLAG(bool, insecure, false, "listen on addresses that other machines can reach without asking for tokens, or in clear");
 ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1),
           "how often the log repeats that other machines can reach the server");
 ABSL_FLAG(std::string, data, "", "folder of the store, created if missing; short for --store=sqlite:DATA/legoai.db");
@@ -103,11 +120,21 @@ struct Listening {
   std::vector<std::string> open;
 };
 
+access::TlsFiles TlsFlags() {
+  return {absl::GetFlag(FLAGS_tls_cert), absl::GetFlag(FLAGS_tls_key), absl::GetFlag(FLAGS_tls_client_ca)};
+}
+
+Protection ReadProtection() {
+  return {.tokens = absl::GetFlag(FLAGS_tokens), .tls = TlsFlags().given(), .insecure = absl::GetFlag(FLAGS_insecure)};
+}
+
 absl::StatusOr<ListenAddress> ReadAddress(const std::string& flag, const std::string& text, std::vector<std::string>* open) {
   ASSIGN_OR_RETURN(auto address, ParseListenAddress(flag, text));
   ASSIGN_OR_RETURN(const auto numbers, ResolveHost(flag, address.host));
-  RETURN_IF_ERROR(CheckReachable(flag, address, numbers, absl::GetFlag(FLAGS_insecure)));
-  if (!CheckReachable(flag, address, numbers, /*insecure=*/false).ok()) open->push_back(absl::StrCat(flag, "=", text));
+  Protection protection = ReadProtection();
+  RETURN_IF_ERROR(CheckReachable(flag, address, numbers, protection));
+  protection.insecure = false;
+  if (!CheckReachable(flag, address, numbers, protection).ok()) open->push_back(absl::StrCat(flag, "=", text));
   return address;
 }
 
@@ -198,7 +225,7 @@ absl::StatusOr<planner::LegoSimOptions> SimOptions() {
   planner::LegoSimOptions options;
   options.program = absl::GetFlag(FLAGS_sim);
   if (options.program.empty()) options.program = (FolderOfThisProgram() / "lego-sim").string();
-  if (access(options.program.c_str(), X_OK) != 0)
+  if (::access(options.program.c_str(), X_OK) != 0)
     return FieldError("--sim", options.program, "is not there or cannot be run: give the path of lego-sim",
                       absl::StatusCode::kNotFound);
   options.processes = absl::GetFlag(FLAGS_sim_processes);
@@ -213,7 +240,9 @@ absl::Duration Steady() { return absl::FromChrono(std::chrono::steady_clock::now
 void WarnOfOpenAddresses(const std::vector<std::string>& open) {
   if (open.empty()) return;
   LogWarning(absl::StrCat("the server can be reached from other machines (", absl::StrJoin(open, ", "),
-                          ") without authentication and encryption: whoever reaches it can do everything"));
+                          ") without ", MissingOf(ReadProtection()), ": ",
+                          absl::GetFlag(FLAGS_tokens) ? "whoever listens on the way learns the tokens"
+                                                      : "whoever reaches it can do everything"));
 }
 
 // Blocks until SIGTERM or SIGINT, which are blocked in every thread; calls `remind` every `interval`. SIGPIPE is ignored.
@@ -239,6 +268,69 @@ void BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
+// gRPC looks at the files itself, every second.
+std::shared_ptr<grpc::ServerCredentials> GrpcCredentials() {
+  namespace tls = grpc::experimental;
+  const access::TlsFiles files = TlsFlags();
+  if (!files.given()) return grpc::InsecureServerCredentials();
+  constexpr unsigned kSeconds = 1;
+  const auto provider =
+      files.client_ca.empty()
+          ? std::make_shared<tls::FileWatcherCertificateProvider>(files.key, files.certificate, kSeconds)
+          : std::make_shared<tls::FileWatcherCertificateProvider>(files.key, files.certificate, files.client_ca, kSeconds);
+  tls::TlsServerCredentialsOptions options(provider);
+  options.watch_identity_key_cert_pairs();
+  if (!files.client_ca.empty()) {
+    options.watch_root_certs();
+    // Users may have none, since they have tokens; of agents the service asks for it.
+    options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return tls::TlsServerCredentials(options);
+}
+
+// The file that a flag names, or this one in --data.
+absl::StatusOr<std::string> FileOf(const char* flag, const std::string& given, const char* name) {
+  if (!given.empty()) return given;
+  if (const std::string folder = absl::GetFlag(FLAGS_data); !folder.empty()) return absl::StrCat(folder, "/", name);
+  return FieldError(flag, "", "is needed with --tokens and --store: the name of a file");
+}
+
+// Where tokens are asked for: the gate, and what is written down of those who pass it.
+struct Access {
+  std::unique_ptr<access::AuditLog> audit;
+  std::unique_ptr<access::Gate> gate;  // null: nobody is asked
+};
+
+absl::StatusOr<Access> MakeAccess(store::Store* store) {
+  Access made;
+  if (!absl::GetFlag(FLAGS_tokens)) return made;
+  ASSIGN_OR_RETURN(const auto audit, FileOf("--audit_log", absl::GetFlag(FLAGS_audit_log), "audit.jsonl"));
+  ASSIGN_OR_RETURN(made.audit, access::AuditLog::Open(audit));
+  access::GateOptions options;
+  options.audit = made.audit.get();
+  options.calls_per_second = absl::GetFlag(FLAGS_calls_per_second);
+  if (!(options.calls_per_second >= 0 && options.calls_per_second <= 1e9))
+    return FieldError("--calls_per_second", absl::StrCat(options.calls_per_second), "must be 0 or more");
+  options.calls_at_once = 10 * options.calls_per_second;
+  made.gate = std::make_unique<access::Gate>(store, NowUs, options);
+  return made;
+}
+
+// Tokens that count, and who asks for them: nobody where they were not asked for.
+absl::Status PrepareTokens(access::Tokens* tokens, access::Gate* gate) {
+  if (gate == nullptr) {
+    ASSIGN_OR_RETURN(const auto list, tokens->List(access::Anybody()));
+    if (!list.tokens().empty())
+      LogWarning("the store has tokens, but this server asks for none, and whoever reaches it can do everything: give --tokens");
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const auto file,
+                   FileOf("--first_token_file", absl::GetFlag(FLAGS_first_token_file), "first_operator.token"));
+  ASSIGN_OR_RETURN(const bool made, tokens->MakeFirst(file));
+  if (made) LogInfo("made a token for the first operator, for 30 days", {}, {{"path", file}});
+  return gate->Begin();
+}
+
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const ListenAddress& address,
                                                          const std::vector<grpc::Service*>& services, int* port) {
   grpc::EnableDefaultHealthCheckService(true);
@@ -248,7 +340,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const ListenAddress& ad
   SetKeepalive(Keepalive(), &builder);
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
   const std::string target = ToText(address);
-  builder.AddListeningPort(target, grpc::InsecureServerCredentials(), port);
+  builder.AddListeningPort(target, GrpcCredentials(), port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || *port == 0)
@@ -257,6 +349,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const ListenAddress& ad
 }
 
 absl::Status Serve() {
+  RETURN_IF_ERROR(access::CheckTlsFiles(TlsFlags()));
   ASSIGN_OR_RETURN(const auto listening, ReadListening());
   ASSIGN_OR_RETURN(auto times, ReadTimes());
   ASSIGN_OR_RETURN(const auto url, StoreUrl());
@@ -278,21 +371,35 @@ absl::Status Serve() {
   Controller controller(options, &measured, &notifier);
   ControlPlane control_plane(&measured, &controller, &notifier, NowUs);
 
+  ASSIGN_OR_RETURN(const auto asked, MakeAccess(&measured));
+  access::Gate* const gate = asked.gate.get();
+  access::Tokens tokens(&measured, gate, NowUs);
+  RETURN_IF_ERROR(PrepareTokens(&tokens, gate));
+
   ThreadPool pool(kThreads);
-  GrpcControlPlane users(&control_plane, &pool, {}, &metrics);
-  const auto agents = MakeWorkerService(&controller, &pool, kWriters);
+  GrpcControlPlane users(&control_plane, &pool, {}, &metrics, gate);
+  const auto agents =
+      MakeWorkerService(&controller, &pool, kWriters, {.gate = gate, .certificates = !TlsFlags().client_ca.empty()});
+  const auto access_control = MakeAccessControlService(&tokens, gate, asked.audit.get(), &pool);
   // Agents that come back at once find the leases that the store has.
   RETURN_IF_ERROR(controller.Begin());
   int grpc_port = 0;
-  ASSIGN_OR_RETURN(auto grpc_server, ListenGrpc(listening.grpc, {users.service(), agents.get()}, &grpc_port));
+  ASSIGN_OR_RETURN(auto grpc_server,
+                   ListenGrpc(listening.grpc, {users.service(), agents.get(), access_control.get()}, &grpc_port));
 
+  std::unique_ptr<access::ServerTls> http_tls;
   std::unique_ptr<HttpServer> http;
   if (listening.http) {
+    if (TlsFlags().given()) {
+      ASSIGN_OR_RETURN(http_tls, access::ServerTls::Load(TlsFlags()));
+    }
     HttpOptions http_options;
     http_options.address = listening.http->host;
     http_options.port = listening.http->port;
     http_options.web_directory = PageFolder();
     http_options.host_names = absl::GetFlag(FLAGS_http_host_names);
+    http_options.gate = gate;
+    http_options.tls = http_tls.get();
     auto before_scrape = [&] {
       SetWorkerGauges(controller.Workers(), &metrics);
       if (absl::Status status = SetJobGauges(measured, &metrics); !status.ok()) LogError(std::string(status.message()));

@@ -28,20 +28,53 @@ std::string ResourceOf(const google::protobuf::Message& request) {
   return "";
 }
 
+const google::protobuf::MethodDescriptor* MethodOf(const std::string& name) {
+  static const auto* const service = v1::GetJobRequest::descriptor()->file()->FindServiceByName("ControlPlane");
+  return service->FindMethodByName(name);
+}
+
+// "legoai.v1.ControlPlane/GetJob", as the table of rights has it.
+std::string CallOf(const google::protobuf::MethodDescriptor& method) {
+  return absl::StrCat(method.service()->full_name(), "/", method.name());
+}
+
+bool IsLook(const google::protobuf::MethodDescriptor& method) {
+  return method.options().GetExtension(google::api::http).has_get();
+}
+
 }  // namespace
 
 absl::Status AdmitCall(const Caller& caller, const std::string& method, const google::protobuf::Message& request) {
-  static const auto* const service = v1::GetJobRequest::descriptor()->file()->FindServiceByName("ControlPlane");
-  const auto* const known = service->FindMethodByName(method);
+  const auto* const known = MethodOf(method);
   if (known == nullptr) return absl::InternalError(absl::StrCat("ControlPlane has no method ", method));
-  RETURN_IF_ERROR(CheckKnown(request, ""));
-  if (known->options().GetExtension(google::api::http).has_get()) return absl::OkStatus();
   const std::string resource = ResourceOf(request);
+  if (absl::Status status = access::CheckRight(caller.who, CallOf(*known), &request); !status.ok()) {
+    if (caller.gate != nullptr) caller.gate->Record(caller.who, caller.remote, CallOf(*known), resource, status);
+    return status;
+  }
+  RETURN_IF_ERROR(CheckKnown(request, ""));
+  if (IsLook(*known)) return absl::OkStatus();
   LogFields about;
   if (absl::StrContains(resource, "/jobs/")) about.job = resource;
   if (absl::StartsWith(resource, "workers/")) about.worker = resource;
-  LogInfo("call", about, {{"method", method}, {"resource", resource}, {"way", caller.way}, {"remote", caller.remote}});
+  if (caller.who.token.empty()) {
+    LogInfo("call", about, {{"method", method}, {"resource", resource}, {"way", caller.way}, {"remote", caller.remote}});
+  } else {
+    LogInfo("call", about,
+            {{"method", method},
+             {"resource", resource},
+             {"way", caller.way},
+             {"remote", caller.remote},
+             {"token", caller.who.token}});
+  }
   return absl::OkStatus();
+}
+
+void AuditCall(const Caller& caller, const std::string& method, const google::protobuf::Message& request,
+               const absl::Status& outcome) {
+  const auto* const known = MethodOf(method);
+  if (caller.gate == nullptr || known == nullptr || IsLook(*known)) return;
+  caller.gate->Record(caller.who, caller.remote, CallOf(*known), ResourceOf(request), outcome);
 }
 
 std::string ClientOf(std::string_view peer) {

@@ -11,18 +11,26 @@
 
 #include "absl/status/status.h"
 #include "core/process/mutex.h"
+#include "server/access/gate.h"
 
 namespace legoai::server {
 
 struct Caller {
   std::string_view way;  // "grpc", "http"
   std::string remote;    // its address, as gRPC or HTTP writes it
+  access::Identity who = {};       // may do nothing unless it is said
+  const access::Gate* gate = nullptr;  // with the audit log; null: there is none
 };
 
-// OK: call the handler of this method of ControlPlane. Otherwise this is the answer: InvalidArgument for a field or an enum value
-// that the server does not know. Calls that do more than read (those whose google.api.http is not GET) are logged with the
-// caller.
+// OK: call the handler of this method of ControlPlane. Otherwise this is the answer: PermissionDenied or NotFound where the
+// caller has no right to the call (server/access/rights.h), InvalidArgument for a field or an enum value that the server does not
+// know. Calls that do more than read (those whose google.api.http is not GET) are logged with the caller; those that are refused
+// for who makes them are in the audit log.
 absl::Status AdmitCall(const Caller& caller, const std::string& method, const google::protobuf::Message& request);
+
+// After the handler of a call that was admitted: one that does more than read is in the audit log, with what came of it.
+void AuditCall(const Caller& caller, const std::string& method, const google::protobuf::Message& request,
+               const absl::Status& outcome);
 
 // The client behind a connection: its address without the port; of IPv6 the first 64 bits, which one host has to itself. `peer`
 // is written as sockets ("127.0.0.1:4711", "2001:db8::1:4711") or gRPC ("ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711") do.

@@ -33,7 +33,7 @@ TEST_F(AdmissionTest, WhoChangesSomethingIsInTheLog) {
   v1::CancelJobRequest request;
   request.set_name("projects/default/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV");
   request.set_reason("a secret");
-  ASSERT_TRUE(AdmitCall({"grpc", "ipv4:127.0.0.1:5"}, "CancelJob", request).ok());
+  ASSERT_TRUE(AdmitCall({"grpc", "ipv4:127.0.0.1:5", access::Anybody()}, "CancelJob", request).ok());
   ASSERT_EQ(lines_.size(), 1u);
   lines_[0].erase("time");
   EXPECT_EQ(lines_[0], (Json{{"level", "info"},
@@ -48,7 +48,7 @@ TEST_F(AdmissionTest, WhoChangesSomethingIsInTheLog) {
 TEST_F(AdmissionTest, OfNamesWithoutEndTheBeginningIsInTheLog) {
   v1::DrainWorkerRequest request;
   request.set_name("workers/" + std::string(1'000'000, 'x'));
-  ASSERT_TRUE(AdmitCall({"http", "[::1]:5"}, "DrainWorker", request).ok());
+  ASSERT_TRUE(AdmitCall({"http", "[::1]:5", access::Anybody()}, "DrainWorker", request).ok());
   ASSERT_EQ(lines_.size(), 1u);
   EXPECT_EQ(lines_[0]["resource"], request.name().substr(0, 200));
   EXPECT_FALSE(lines_[0].contains("job"));
@@ -57,10 +57,10 @@ TEST_F(AdmissionTest, OfNamesWithoutEndTheBeginningIsInTheLog) {
 TEST_F(AdmissionTest, ControlCharactersAreRefusedAndNotLogged) {
   v1::ListJobsRequest list;
   list.set_filter(std::string("state = running\0", 16));
-  EXPECT_EQ(GetFieldViolation(AdmitCall({"http", "[::1]:5"}, "ListJobs", list))->field(), "filter");
+  EXPECT_EQ(GetFieldViolation(AdmitCall({"http", "[::1]:5", access::Anybody()}, "ListJobs", list))->field(), "filter");
   v1::CancelJobRequest cancel;
   cancel.set_name("projects/default/jobs/\x1b[2J");
-  const absl::Status status = AdmitCall({"grpc", "[::1]:5"}, "CancelJob", cancel);
+  const absl::Status status = AdmitCall({"grpc", "[::1]:5", access::Anybody()}, "CancelJob", cancel);
   EXPECT_EQ(GetFieldViolation(status)->field(), "name");
   EXPECT_EQ(GetFieldViolation(status)->value(), "projects/default/jobs/\\u001b[2J");
   EXPECT_TRUE(lines_.empty());
@@ -73,15 +73,15 @@ TEST_F(AdmissionTest, AllMethodsAreKnownAndLooksAreNotLogged) {
     const auto* method = service->method(i);
     const std::unique_ptr<google::protobuf::Message> request(
         MessageFactory::generated_factory()->GetPrototype(method->input_type())->New());
-    EXPECT_TRUE(AdmitCall({"grpc", "x"}, method->name(), *request).ok()) << method->name();
+    EXPECT_TRUE(AdmitCall({"grpc", "x", access::Anybody()}, method->name(), *request).ok()) << method->name();
     request->GetReflection()->MutableUnknownFields(request.get())->AddVarint(99, 1);
-    const absl::Status status = AdmitCall({"grpc", "x"}, method->name(), *request);
+    const absl::Status status = AdmitCall({"grpc", "x", access::Anybody()}, method->name(), *request);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << method->name() << ": " << status;
   }
   std::multiset<std::string> logged;
   for (const Json& line : lines_) logged.insert(line["method"]);
   EXPECT_EQ(logged, (std::multiset<std::string>{"CancelJob", "CreateJob", "DrainWorker", "Plan", "RetryJob", "Simulate"}));
-  EXPECT_TRUE(absl::IsInternal(AdmitCall({"grpc", "x"}, "NoSuchCall", v1::GetJobRequest())));
+  EXPECT_TRUE(absl::IsInternal(AdmitCall({"grpc", "x", access::Anybody()}, "NoSuchCall", v1::GetJobRequest())));
 }
 
 TEST(ClientQuota, AClientIsAnAddressHoweverItIsWritten) {

@@ -7,9 +7,12 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "proto/status.h"
 #include "server/rpc/admission.h"
+#include "server/rpc/grpc_identity.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/job_watch.h"
 #include "server/rpc/stream_reactors.h"
@@ -22,16 +25,18 @@ using grpc::ServerUnaryReactor;
 
 class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
  public:
-  Service(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics)
+  Service(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics, access::Gate* gate)
       : control_(control),
         metrics_(metrics),
+        gate_(gate),
         source_{.poll = [control](const auto& request, WatchState* seen) { return control->PollJob(request, seen); },
                 .notifier = &control->notifier(),
                 .post = [this](auto work, auto after) { polls_.Post(std::move(work), after); }},
         watches_(limits.watches, limits.watches_per_client),
         calls_(pool, limits.calls_running, limits.calls_waiting),
         polls_(pool, limits.polls_running, std::numeric_limits<size_t>::max()),  // a watch has at most one poll waiting
-        plans_(pool, limits.plans_running, limits.plans_waiting) {}
+        plans_(pool, limits.plans_running, limits.plans_waiting),
+        revocations_(gate == nullptr ? nullptr : gate->AfterRefresh([this] { watches_.EndOthers(*gate_); })) {}
 
   void EndWatches() { watches_.EndAll(); }
 
@@ -76,14 +81,18 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
 
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(CallbackServerContext* context,
                                                            const v1::WatchJobRequest* request) override {
-    auto* watch = new WatchReactor(&source_, &watches_, ClientOf(context->peer()), *request, CountStream("WatchJob"));
-    watch->Begin(Admit("WatchJob", *context, *request));
+    const auto who = Admit("WatchJob", *context, *request);
+    auto* watch = new WatchReactor(&source_, &watches_, ClientOf(context->peer()), *request, CountStream("WatchJob"),
+                                   who.ok() ? *who : access::Identity());
+    watch->Begin(who.status());
     return watch;
   }
 
   grpc::ServerWriteReactor<v1::PlanResponse>* Plan(CallbackServerContext* context, const v1::PlanRequest* request) override {
     auto* plan = new PlanReactor(control_, *request, CountStream("Plan"));
-    plan->Begin(&plans_, Admit("Plan", *context, *request));
+    const auto who = Admit("Plan", *context, *request);
+    if (who.ok()) AuditCall({"grpc", context->peer(), *who, gate_}, "Plan", *request, absl::OkStatus());
+    plan->Begin(&plans_, who.status());
     return plan;
   }
 
@@ -101,13 +110,16 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
       Count(method, status.code(), std::chrono::duration<double>(Clock::now() - begun).count());
       reactor->Finish(ToGrpcStatus(status));
     };
-    const bool taken = queue->Post([=] {
+    const bool taken = queue->Post([=, this] {
       if (context->IsCancelled()) return end(absl::CancelledError("the client has left"));
-      absl::Status status = Admit(method, *context, *request);
+      const auto who = Admit(method, *context, *request);
+      absl::Status status = who.status();
       if (status.ok()) {
         absl::StatusOr<Response> answer = handler(*request);
         status = answer.status();
         if (answer.ok()) *response = *std::move(answer);
+        if (answer.ok()) access::HideOthers(*who, response);
+        AuditCall({"grpc", context->peer(), *who, gate_}, method, *request, status);
       }
       end(status);
     });
@@ -115,8 +127,11 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
     return reactor;
   }
 
-  static absl::Status Admit(const char* method, const CallbackServerContext& context, const google::protobuf::Message& request) {
-    return AdmitCall({"grpc", context.peer()}, method, request);
+  absl::StatusOr<access::Identity> Admit(const char* method, const CallbackServerContext& context,
+                                         const google::protobuf::Message& request) const {
+    ASSIGN_OR_RETURN(auto who, IdentityOf(gate_, context, absl::StrCat("legoai.v1.ControlPlane/", method)));
+    RETURN_IF_ERROR(AdmitCall({"grpc", context.peer(), who, gate_}, method, request));
+    return who;
   }
   void Count(const char* method, absl::StatusCode code, std::optional<double> seconds) {
     if (metrics_ != nullptr) metrics_->GrpcRequest(method, absl::StatusCodeToString(code), seconds);
@@ -127,14 +142,17 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
 
   ControlPlane* const control_;
   Metrics* const metrics_;
+  access::Gate* const gate_;
   const JobWatchSource source_;
   WatchSet watches_;
   // Gone before what they work on.
   WorkQueue calls_, polls_, plans_;
+  const std::shared_ptr<void> revocations_;  // ends watches whose token does not count any more
 };
 
-GrpcControlPlane::GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics)
-    : service_(std::make_unique<Service>(control, pool, limits, metrics)) {}
+GrpcControlPlane::GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics,
+                                   access::Gate* gate)
+    : service_(std::make_unique<Service>(control, pool, limits, metrics, gate)) {}
 
 GrpcControlPlane::~GrpcControlPlane() = default;
 

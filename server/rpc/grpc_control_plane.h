@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "server/access/gate.h"
 #include "server/metrics/registry.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/thread_pool.h"
@@ -32,8 +33,9 @@ struct GrpcLimits {
 class GrpcControlPlane {
  public:
   // Owns none of the pointers; all must outlive it. Every call is counted in `metrics`, which may be null, by method and status
-  // code.
-  GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits = {}, Metrics* metrics = nullptr);
+  // code. `gate` says who calls; null: the server asks for no tokens.
+  GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits = {}, Metrics* metrics = nullptr,
+                   access::Gate* gate = nullptr);
   // The grpc::Server must be destroyed first.
   ~GrpcControlPlane();
 

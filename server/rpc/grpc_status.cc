@@ -32,6 +32,8 @@ const char* Reason(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument: return "INVALID_FIELD";
     case absl::StatusCode::kNotFound: return "NO_SUCH_RESOURCE";
+    case absl::StatusCode::kUnauthenticated: return "UNAUTHENTICATED";
+    case absl::StatusCode::kPermissionDenied: return "PERMISSION_DENIED";
     case absl::StatusCode::kAlreadyExists: return "REQUEST_ID_USED";
     case absl::StatusCode::kFailedPrecondition: return "STATE_FORBIDS";
     case absl::StatusCode::kResourceExhausted: return "RESOURCE_EXHAUSTED";

@@ -11,8 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "core/process/mutex.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
+#include "proto/status.h"
+#include "server/access/gate.h"
 #include "server/fleet/controller.h"
 #include "server/metrics/log.h"
+#include "server/rpc/grpc_identity.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/thread_pool.h"
 
@@ -34,8 +37,10 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   Stream(Controller* controller, WorkQueue* writers, grpc::CallbackServerContext* context)
       : controller_(controller), writers_(writers), context_(context) {}
 
-  void Begin() {
+  // If `admitted` is an error, the stream ends with it at once.
+  void Begin(const absl::Status& admitted) {
     self_ = shared_from_this();
+    if (!admitted.ok()) return Close(admitted);
     StartRead(&incoming_);
   }
 
@@ -194,24 +199,69 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
 
 class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
  public:
-  WorkerServiceImpl(Controller* controller, ThreadPool* pool, int writers)
-      : controller_(controller), writers_(pool, writers, kMostTasks) {}
+  WorkerServiceImpl(Controller* controller, ThreadPool* pool, int writers, const AgentAccess& access)
+      : controller_(controller),
+        gate_(access.gate),
+        certificates_(access.certificates),
+        writers_(pool, writers, kMostTasks),
+        revocations_(gate_ == nullptr ? nullptr : gate_->AfterRefresh([this] { EndOthers(); })) {}
 
   grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(grpc::CallbackServerContext* context) override {
     auto stream = std::make_shared<Stream>(controller_, &writers_, context);
-    stream->Begin();
+    const auto who = Admit(*context);
+    if (who.ok() && gate_ != nullptr) {
+      const MutexLock lock(mutex_);
+      streams_.emplace_back(*who, stream);
+    }
+    stream->Begin(who.status());
     return stream.get();
   }
 
  private:
+  absl::StatusOr<access::Identity> Admit(const grpc::CallbackServerContext& context) const {
+    constexpr char kCall[] = "legoai.v1.WorkerService/Connect";
+    if (certificates_ && !context.auth_context()->IsPeerAuthenticated()) {
+      return absl::UnauthenticatedError(
+          "this server takes agents with a certificate alone, signed as its --tls_client_ca says: give --tls_cert and --tls_key");
+    }
+    if (gate_ == nullptr) return access::Anybody();
+    ASSIGN_OR_RETURN(auto who, IdentityOf(gate_, context, kCall));
+    const absl::Status right = access::CheckRight(who, kCall, nullptr);
+    gate_->Record(who, context.peer(), kCall, "", right);
+    if (!right.ok()) return right;
+    return who;
+  }
+
+  // Streams whose token does not count any more.
+  void EndOthers() {
+    std::vector<std::shared_ptr<Stream>> over;  // ended when the lock is given back
+    {
+      const MutexLock lock(mutex_);
+      std::erase_if(streams_, [&](const auto& one) {
+        auto stream = one.second.lock();
+        if (stream == nullptr) return true;
+        if (gate_->Holds(one.first)) return false;
+        over.push_back(std::move(stream));
+        return true;
+      });
+    }
+    for (const auto& stream : over) stream->Close(access::NoLongerHeld());
+  }
+
   Controller* const controller_;
+  access::Gate* const gate_;
+  const bool certificates_;
   WorkQueue writers_;
+  Mutex mutex_;
+  std::vector<std::pair<access::Identity, std::weak_ptr<Stream>>> streams_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<void> revocations_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, ThreadPool* pool, int writers) {
-  return std::make_unique<WorkerServiceImpl>(controller, pool, writers);
+std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, ThreadPool* pool, int writers,
+                                                 const AgentAccess& access) {
+  return std::make_unique<WorkerServiceImpl>(controller, pool, writers, access);
 }
 
 }  // namespace legoai::server

@@ -7,13 +7,24 @@
 
 #include <memory>
 
+namespace legoai::access {
+class Gate;
+}
+
 namespace legoai::server {
 
 class Controller;
 class ThreadPool;
 
+// Which agents may connect.
+struct AgentAccess {
+  access::Gate* gate = nullptr;  // those with a token of the role agent; null: whoever comes
+  bool certificates = false;     // those with a certificate that TLS has verified
+};
+
 // Controller and pool are not owned and must outlive the service. At most `writers` threads of the pool write at a time, for all
-// agents together.
-std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, ThreadPool* pool, int writers);
+// agents together. The gate must outlive the service, too.
+std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, ThreadPool* pool, int writers,
+                                                 const AgentAccess& access = {});
 
 }  // namespace legoai::server

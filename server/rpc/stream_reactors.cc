@@ -32,6 +32,13 @@ void WatchSet::EndAll() {
   for (WatchReactor* watch : watches_) watch->End(Stopping());
 }
 
+void WatchSet::EndOthers(const access::Gate& gate) {
+  const MutexLock lock(mutex_);
+  for (WatchReactor* watch : watches_) {
+    if (!gate.Holds(watch->who())) watch->End(access::NoLongerHeld());
+  }
+}
+
 void WatchReactor::Begin(const absl::Status& admitted) {
   const absl::Status status = admitted.ok() ? watches_->Add(this) : admitted;
   registered_ = status.ok();

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "core/process/mutex.h"
 #include "proto/legoai/v1/control_plane.pb.h"
+#include "server/access/gate.h"
 #include "server/rpc/admission.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/job_watch.h"
@@ -29,6 +30,8 @@ class WatchSet {
   absl::Status Add(WatchReactor* watch);
   void Remove(WatchReactor* watch);
   void EndAll();
+  // Those whose token does not count any more, with Unauthenticated.
+  void EndOthers(const access::Gate& gate);
 
  private:
   ClientQuota quota_;
@@ -42,9 +45,14 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse>, priv
  public:
   // Owns neither pointer. `client`: as ClientOf() names it. `ended` is called with the code with which the stream ends.
   WatchReactor(const JobWatchSource* source, WatchSet* watches, std::string client, const v1::WatchJobRequest& request,
-               std::function<void(absl::StatusCode)> ended)
-      : watches_(watches), client_(std::move(client)), ended_(std::move(ended)), watch_(source, request, this) {}
+               std::function<void(absl::StatusCode)> ended, access::Identity who)
+      : watches_(watches),
+        client_(std::move(client)),
+        who_(std::move(who)),
+        ended_(std::move(ended)),
+        watch_(source, request, this) {}
   const std::string& client() const { return client_; }
+  const access::Identity& who() const { return who_; }
 
   // If `admitted` is an error, the stream ends with it at once.
   void Begin(const absl::Status& admitted);
@@ -60,6 +68,7 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse>, priv
 
   WatchSet* const watches_;
   const std::string client_;
+  const access::Identity who_;
   const std::function<void(absl::StatusCode)> ended_;
   bool registered_ = false;        // used by Begin and OnDone
   v1::WatchJobResponse response_;  // of the write in progress

@@ -60,7 +60,7 @@ class Operations {
       case 10: return [job = Job(), line = Line()](Transaction& t) { return Text(t.AppendLog(job, line)); };
       case 11: return Flight();
       case 12: return Trace();
-      default: return OfWorkers();
+      default: return OfWorkersAndTokens();
     }
   }
 
@@ -79,7 +79,8 @@ class Operations {
                  Text(t.GetPlan(job)) + Text(t.GetCachedPlan(request)) +
                  Text(ListMetrics(t, job, after)) + Text(t.ListLogs(logs)) + Text(t.GetFlightRecord(job)) +
                  Text(t.ListRankReports(job, limit)) + Text(t.ListStepTraces(job)) + Text(t.GetStepTrace(job, 1, after, 1)) +
-                 Text(t.ListWorkers()) + Text(t.GetWorker(worker)) + Text(t.TelemetrySequence(worker));
+                 Text(t.ListWorkers()) + Text(t.GetWorker(worker)) + Text(t.TelemetrySequence(worker)) +
+                 Text(t.ListTokens()) + Text(t.GetToken(worker));
         };
   }
 
@@ -198,12 +199,17 @@ class Operations {
       return Text(t.PutFlightRecord(job, head, alone ? nullptr : &dump));
     };
   }
-  Operation OfWorkers() {
+  Operation OfWorkersAndTokens() {
     v1::Worker worker;
     worker.set_name(WorkerName());
     worker.set_slots(Number(1000));
     (*worker.mutable_labels())["a"] = absl::StrCat(Number(9));
-    switch (Number(3)) {
+    v1::StoredToken token;
+    token.mutable_token()->set_name(WorkerName());
+    token.set_secret_sha256(absl::StrCat(Number(1000)));
+    switch (Number(5)) {
+      case 3: return [token](Transaction& t) { return Text(t.DeleteToken(token.token().name())); };
+      case 4: return [token](Transaction& t) { return Text(t.PutToken(token)); };
       case 0: return [worker](Transaction& t) { return Text(t.DeleteWorker(worker.name())); };
       case 1: return [worker](Transaction& t) { return Text(t.SetTelemetrySequence(worker.name(), worker.slots())); };
       default: return [worker](Transaction& t) { return Text(t.PutWorker(worker)); };

@@ -358,6 +358,31 @@ TEST_P(StoreContract, WorkersByName) {
   EXPECT_EQ(Read([](ReadTransaction& t) { return t.GetWorker("workers/a"); })->host(), "other");
 }
 
+TEST_P(StoreContract, TokensByName) {
+  const auto put = [&](const std::string& name, const std::string& digest) {
+    v1::StoredToken token;
+    token.mutable_token()->set_name(name);
+    token.mutable_token()->set_role(v1::EDITOR);
+    token.set_secret_sha256(digest);
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.PutToken(token); }).ok());
+  };
+  const std::string digest(64, 'f');
+  put("tokens/b", "first");
+  put("tokens/a", "other");
+  put("tokens/b", digest);
+  Reopen();
+  const auto tokens = Read([](ReadTransaction& t) { return t.ListTokens(); });
+  ASSERT_EQ(tokens.size(), 2u);
+  EXPECT_EQ(tokens[0].token().name(), "tokens/a");
+  EXPECT_EQ(tokens[1].secret_sha256(), digest);
+  EXPECT_EQ(tokens[1].token().role(), v1::EDITOR);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(Write([](Transaction& t) { return t.DeleteToken("tokens/a"); }).ok());
+  }
+  EXPECT_FALSE(Read([](ReadTransaction& t) { return t.GetToken("tokens/a"); }));
+  EXPECT_EQ(Read([](ReadTransaction& t) { return t.GetToken("tokens/b"); })->secret_sha256(), digest);
+}
+
 TEST_P(StoreContract, TelemetrySequencesNeverFall) {
   const auto get = [&](const std::string& instance) {
     return Read([&](ReadTransaction& t) { return t.TelemetrySequence(instance); });

@@ -72,11 +72,14 @@ absl::Status Put(Transaction& t, int64_t number) {
   dump.set_world_size(8);
   v1::Worker worker;
   worker.set_name(absl::StrCat("workers/w", number % 50));
+  v1::StoredToken token;
+  token.mutable_token()->set_name(absl::StrCat("tokens/t", number % 50));
+  token.set_secret_sha256(absl::StrCat("digest ", number % 50));
   for (const absl::Status& next :
        {t.AppendTransition(transition), t.PutAttempt(job.name(), attempt), t.PutCheckpoint(job.name(), checkpoint),
         t.PutPlan(job.name(), plan), t.AppendMetrics(job.name(), metrics), t.AppendLog(job.name(), line),
-        t.PutFlightRecord(job.name(), record, &dump), t.PutWorker(worker), t.PutStepTrace(job.name(), info, trace),
-        t.SetTelemetrySequence(absl::StrCat("i", number), 7)}) {
+        t.PutFlightRecord(job.name(), record, &dump), t.PutWorker(worker), t.PutToken(token),
+        t.PutStepTrace(job.name(), info, trace), t.SetTelemetrySequence(absl::StrCat("i", number), 7)}) {
     if (status.ok()) status = next;
   }
   return status;
@@ -123,7 +126,7 @@ std::map<std::string, std::string> Dump(Store& store) {
           job.name(), 0, [&](const v1::StepMetrics& metrics) { absl::StrAppend(&text, metrics.SerializeAsString()); });
       if (!read.ok()) return read;
     }
-    dump["workers"] = Text(t.ListWorkers());
+    dump["workers and tokens"] = absl::StrCat(Text(t.ListWorkers()), Text(t.ListTokens()));
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
@@ -261,6 +264,7 @@ TEST_F(DamageTest, AWholeStoreIsOpenedAndSavedWhole) {
                             "flight_dumps", "rank_reports", "step_traces", "telemetry"})
     EXPECT_EQ(report_.saved[table], kJobs) << table;
   EXPECT_EQ(report_.saved["workers"], 50);
+  EXPECT_EQ(report_.saved["tokens"], 50);
 }
 
 TEST_F(DamageTest, ACrashIsNoDamage) {

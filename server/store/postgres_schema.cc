@@ -91,7 +91,12 @@ CREATE TABLE telemetry (
   instance TEXT COLLATE "C" PRIMARY KEY, sequence BIGINT NOT NULL) WITH (fillfactor = 70);
 )sql";
 
-constexpr std::string_view kMigrations[] = {kVersion1};
+// Who may call the server.
+constexpr std::string_view kVersion2 = R"sql(
+CREATE TABLE tokens (name TEXT COLLATE "C" PRIMARY KEY, value BYTEA NOT NULL);
+)sql";
+
+constexpr std::string_view kMigrations[] = {kVersion1, kVersion2};
 
 absl::Status Refused(const PostgresConnection& connection, const std::string& remedy) {
   return PostgresFieldError(connection.target(), remedy, absl::StatusCode::kFailedPrecondition);

@@ -238,6 +238,13 @@ inline constexpr Sql kSetTelemetry = {
     " ON CONFLICT (instance) DO UPDATE SET sequence = GREATEST(telemetry.sequence, excluded.sequence)"};
 inline constexpr Sql kTelemetry = {"telemetry", "SELECT sequence FROM telemetry WHERE instance = $1"};
 
+// Tokens.
+inline constexpr Sql kPutToken = {
+    "put_token", "INSERT INTO tokens (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"};
+inline constexpr Sql kDeleteToken = {"delete_token", "DELETE FROM tokens WHERE name = $1"};
+inline constexpr Sql kListTokens = {"list_tokens", "SELECT value FROM tokens ORDER BY name"};
+inline constexpr Sql kGetToken = {"get_token", "SELECT value FROM tokens WHERE name = $1"};
+
 // Those that a query plan can be asked of (EXPLAIN).
 inline constexpr const Sql* kPlanned[] = {
     &kLead, &kLeader, &kGetJob, &kJobVersion, &kFindSubmission, &kInsertJob, &kInsertSubmission, &kUpdateJob, &kListJobs,
@@ -247,6 +254,6 @@ inline constexpr const Sql* kPlanned[] = {
     &kTrimRankReports, &kListRankReports, &kStretches, &kMetricsPage, &kAppendLog, &kListLogs, &kListLastLogs,
     &kPutStepTrace, &kTrimStepTraces, &kListStepTraces, &kGetStepTrace,
     &kPutFlightRecord, &kPutFlightDump, &kGetFlightRecord, &kGetFlightDumps, &kPutWorker, &kDeleteWorker, &kListWorkers,
-    &kGetWorker, &kSetTelemetry, &kTelemetry};
+    &kGetWorker, &kSetTelemetry, &kTelemetry, &kPutToken, &kDeleteToken, &kListTokens, &kGetToken};
 
 }  // namespace legoai::store::postgres

@@ -133,4 +133,18 @@ absl::StatusOr<std::optional<v1::Worker>> PostgresTransaction::GetWorker(const s
   return FirstMessage<v1::Worker>(kGetWorker, Values(name));
 }
 
+absl::Status PostgresTransaction::PutToken(const v1::StoredToken& token) {
+  return session_.Change(kPutToken, Values(token.token().name(), token));
+}
+
+absl::Status PostgresTransaction::DeleteToken(const std::string& name) { return session_.Change(kDeleteToken, Values(name)); }
+
+absl::StatusOr<std::vector<v1::StoredToken>> PostgresTransaction::ListTokens() {
+  return AllMessages<v1::StoredToken>(kListTokens, Values());
+}
+
+absl::StatusOr<std::optional<v1::StoredToken>> PostgresTransaction::GetToken(const std::string& name) {
+  return FirstMessage<v1::StoredToken>(kGetToken, Values(name));
+}
+
 }  // namespace legoai::store

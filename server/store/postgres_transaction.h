@@ -60,6 +60,8 @@ class PostgresTransaction final : public Transaction {
   absl::StatusOr<std::vector<v1::Worker>> ListWorkers() override;
   absl::StatusOr<std::optional<v1::Worker>> GetWorker(const std::string& name) override;
   absl::StatusOr<int64_t> TelemetrySequence(const std::string& instance) override;
+  absl::StatusOr<std::vector<v1::StoredToken>> ListTokens() override;
+  absl::StatusOr<std::optional<v1::StoredToken>> GetToken(const std::string& name) override;
 
   absl::Status InsertJob(const v1::Job& job, const std::optional<Submission>& submission) override;
   absl::Status UpdateJob(const v1::Job& job, int64_t expected_version) override;
@@ -75,6 +77,8 @@ class PostgresTransaction final : public Transaction {
   absl::Status PutWorker(const v1::Worker& worker) override;
   absl::Status DeleteWorker(const std::string& name) override;
   absl::Status SetTelemetrySequence(const std::string& instance, int64_t sequence) override;
+  absl::Status PutToken(const v1::StoredToken& token) override;
+  absl::Status DeleteToken(const std::string& name) override;
 
  private:
   absl::Status NoSuchJob(const std::string& name);

@@ -175,6 +175,12 @@ class Saver {
   // Of tables that lie in the tree of their key.
   absl::Status SaveOfKey(const RawRow& row, const std::string& shape) {
     const auto& cells = row.cells;
+    if (shape == "tb" && cells[0].bytes.starts_with("tokens/")) {
+      v1::StoredToken token;
+      if (!Read(cells[1], &token) || token.token().name() != cells[0].bytes) return Unreadable();
+      ++report_->saved["tokens"];
+      return transaction_.PutToken(token);
+    }
     if (shape == "tb") {
       v1::Worker worker;
       if (!Read(cells[1], &worker) || worker.name() != cells[0].bytes) return Unreadable();
@@ -452,6 +458,9 @@ absl::StatusOr<bool> CheckIntegrity(const std::string& path, absl::Duration budg
   if (!finished.ok() || !*finished || !checker.HasTable("checkpoints")) return finished;
   finished = checker.CheckMessages<v1::Job>("jobs", "SELECT name, value FROM jobs");
   if (finished.ok() && *finished) finished = checker.CheckMessages<v1::Worker>("workers", "SELECT name, value FROM workers");
+  // Not there before schema version 5.
+  if (finished.ok() && *finished && checker.HasTable("tokens"))
+    finished = checker.CheckMessages<v1::StoredToken>("tokens", "SELECT name, value FROM tokens");
   if (finished.ok() && *finished) finished = checker.CheckMessages<v1::Attempt>("attempts", "SELECT NULL, value FROM attempts");
   if (finished.ok() && *finished)
     finished = checker.CheckMessages<v1::Checkpoint>("checkpoints", "SELECT NULL, value FROM checkpoints");

@@ -92,7 +92,12 @@ constexpr std::string_view kVersion4 = R"sql(
 CREATE TABLE cached_plans (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, value BLOB NOT NULL);
 )sql";
 
-constexpr std::string_view kMigrations[] = {kVersion1, kVersion2, kVersion3, kVersion4};
+// Who may call the server. They are few, and read together.
+constexpr std::string_view kVersion5 = R"sql(
+CREATE TABLE tokens (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+)sql";
+
+constexpr std::string_view kMigrations[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
 
 absl::Status Refused(const Database& database, const std::string& remedy) {
   return FieldError("store", database.path(), remedy, absl::StatusCode::kFailedPrecondition);

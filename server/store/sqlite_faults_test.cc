@@ -79,9 +79,10 @@ class SqliteFaults : public testing::Test {
 
 TEST_F(SqliteFaults, ANewerVersionIsRefusedAndLeftAlone) {
   MakeStoreWithAJob();
-  Sql("UPDATE meta SET value = 7 WHERE key = 'schema_version'");
-  ExpectRefused(absl::StatusCode::kFailedPrecondition, {"schema version 7", "up to 4", "start the server that wrote it"});
-  Sql("UPDATE meta SET value = 4 WHERE key = 'schema_version'");
+  Sql("UPDATE meta SET value = 99 WHERE key = 'schema_version'");
+  ExpectRefused(absl::StatusCode::kFailedPrecondition,
+                {"schema version 99", absl::StrCat("up to ", SchemaVersion()), "start the server that wrote it"});
+  Sql(absl::StrCat("UPDATE meta SET value = ", SchemaVersion(), " WHERE key = 'schema_version'"));
   ASSERT_OK_AND_ASSIGN(const auto store, OpenSqliteStore(path_));
   EXPECT_EQ(Count(*store), 1);
 }

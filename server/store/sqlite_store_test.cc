@@ -62,7 +62,7 @@ class SqliteStoreTest : public testing::Test {
 
 TEST_F(SqliteStoreTest, SaysWhatItIs) {
   EXPECT_EQ(store_->Backend(), "sqlite");
-  EXPECT_EQ(store_->SchemaVersion(), 4);
+  EXPECT_EQ(store_->SchemaVersion(), 5);
 }
 
 TEST_F(SqliteStoreTest, WritesThatWaitAreCommittedTogether) {

@@ -1,8 +1,8 @@
 // The operations of the contract (store.h) on one connection, inside a transaction that the caller began. Thread-safety: that of
 // the Database.
 //
-// The methods are in files by what they keep: jobs.cc (with their attempts) and telemetry.cc (with step traces, flight records
-// and workers).
+// The methods are in files by what they keep: jobs.cc (with their attempts) and telemetry.cc (with step traces, flight records,
+// workers and tokens).
 #pragma once
 
 #include <functional>
@@ -44,6 +44,8 @@ class SqliteTransaction final : public Transaction {
   absl::StatusOr<std::vector<v1::Worker>> ListWorkers() override;
   absl::StatusOr<std::optional<v1::Worker>> GetWorker(const std::string& name) override;
   absl::StatusOr<int64_t> TelemetrySequence(const std::string& instance) override;
+  absl::StatusOr<std::vector<v1::StoredToken>> ListTokens() override;
+  absl::StatusOr<std::optional<v1::StoredToken>> GetToken(const std::string& name) override;
 
   absl::Status InsertJob(const v1::Job& job, const std::optional<Submission>& submission) override;
   absl::Status UpdateJob(const v1::Job& job, int64_t expected_version) override;
@@ -59,6 +61,8 @@ class SqliteTransaction final : public Transaction {
   absl::Status PutWorker(const v1::Worker& worker) override;
   absl::Status DeleteWorker(const std::string& name) override;
   absl::Status SetTelemetrySequence(const std::string& instance, int64_t sequence) override;
+  absl::Status PutToken(const v1::StoredToken& token) override;
+  absl::Status DeleteToken(const std::string& name) override;
 
  private:
   // The number that identifies a job in tables. Errors: NotFound.

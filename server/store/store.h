@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/legoai/v1/access.pb.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "proto/legoai/v1/job.pb.h"
 #include "proto/legoai/v1/metrics.pb.h"
@@ -106,6 +107,8 @@ class ReadTransaction {
   virtual absl::StatusOr<std::optional<v1::Worker>> GetWorker(const std::string& name) = 0;
   // The largest telemetry number of an agent's instance that is durable; 0: none.
   virtual absl::StatusOr<int64_t> TelemetrySequence(const std::string& instance) = 0;
+  virtual absl::StatusOr<std::vector<v1::StoredToken>> ListTokens() = 0;  // by name
+  virtual absl::StatusOr<std::optional<v1::StoredToken>> GetToken(const std::string& name) = 0;
 };
 
 // Refused operations change nothing. Operations on a missing job are refused with NotFound.
@@ -136,6 +139,8 @@ class Transaction : public ReadTransaction {
   virtual absl::Status DeleteWorker(const std::string& name) = 0;  // OK if it does not exist
   // Stores the larger of `sequence` and the current value.
   virtual absl::Status SetTelemetrySequence(const std::string& instance, int64_t sequence) = 0;
+  virtual absl::Status PutToken(const v1::StoredToken& token) = 0;      // by token.name
+  virtual absl::Status DeleteToken(const std::string& name) = 0;        // OK if it does not exist
 };
 
 class Store {

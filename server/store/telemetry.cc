@@ -215,4 +215,21 @@ absl::StatusOr<std::optional<v1::Worker>> SqliteTransaction::GetWorker(const std
   return FirstMessage<v1::Worker>(database_.Query("SELECT value FROM workers WHERE name = ?1", name));
 }
 
+// Tokens, by name.
+absl::Status SqliteTransaction::PutToken(const v1::StoredToken& token) {
+  return database_.Run("INSERT OR REPLACE INTO tokens (name, value) VALUES (?1, ?2)", token.token().name(), token);
+}
+
+absl::Status SqliteTransaction::DeleteToken(const std::string& name) {
+  return database_.Run("DELETE FROM tokens WHERE name = ?1", name);
+}
+
+absl::StatusOr<std::vector<v1::StoredToken>> SqliteTransaction::ListTokens() {
+  return AllMessages<v1::StoredToken>(database_.Query("SELECT value FROM tokens ORDER BY name"));
+}
+
+absl::StatusOr<std::optional<v1::StoredToken>> SqliteTransaction::GetToken(const std::string& name) {
+  return FirstMessage<v1::StoredToken>(database_.Query("SELECT value FROM tokens WHERE name = ?1", name));
+}
+
 }  // namespace legoai::store

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/process/mutex.h"
 #include "worker/agent/attempt_log.h"
 #include "worker/agent/commit_requests.h"
@@ -73,6 +74,7 @@ class Agent {
 
   // session.cc: the connection.
   void Connect();
+  absl::StatusOr<std::unique_ptr<Stream>> OpenStream();
   void Welcome(const v1::Welcome& welcome);
   void CheckSession();
   void Pump();

@@ -1,6 +1,7 @@
 // legoai-agent: trains on this machine what the server at --server gives it to train. Runs until SIGTERM or Ctrl-C: then trainers
 // save and stop; the second one kills them. Log lines go to stderr as JSON. Exit codes: 0 asked to end, 1 refused by the server
 // or a start that cannot be, 2 the call was wrong.
+#include <grpcpp/support/channel_arguments.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -22,6 +23,8 @@
 #include "core/process/build_version.h"
 #include "core/process/child_process.h"
 #include "core/process/data_roots.h"
+#include "core/process/secret_file.h"
+#include "proto/channel.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/agent/agent.h"
@@ -32,6 +35,12 @@
 #include "worker/launch/gpus.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address");
+ABSL_FLAG(std::string, token_file, "",
+          "holds this agent's token (`lego token create --role agent`), if the server asks for one; read at every connection");
+ABSL_FLAG(std::string, tls_ca, "", "PEM file of the certificates by which the server is known; turns TLS on");
+ABSL_FLAG(std::string, tls_cert, "", "PEM file of this agent's certificate, for a server with --tls_client_ca");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of its key");
+ABSL_FLAG(bool, insecure, false, "send the token in clear to a server on another machine, too");
 ABSL_FLAG(std::string, name, "", "of this worker, unique in the fleet; this host's name if it is not given");
 ABSL_FLAG(std::string, pool, "default", "of workers that jobs choose from");
 ABSL_FLAG(std::optional<int64_t>, slots, std::nullopt,
@@ -114,9 +123,27 @@ absl::Status ReadGangPorts(const std::string& server, AgentOptions* options) {
   return absl::OkStatus();
 }
 
+// What is wrong with it now would be so at every try.
+absl::Status CheckSecurity(const AgentOptions& options) {
+  ChannelSecurity security = options.security;
+  if (!options.token_file.empty()) {
+    ASSIGN_OR_RETURN(security.token, launch::ReadSecretFile("--token_file", options.token_file));
+  }
+  return MakeChannel(options.server, security, grpc::ChannelArguments()).status();
+}
+
 absl::StatusOr<AgentOptions> ReadOptions() {
   AgentOptions options;
   options.server = absl::GetFlag(FLAGS_server);
+  options.token_file = absl::GetFlag(FLAGS_token_file);
+  options.security = {.ca = absl::GetFlag(FLAGS_tls_ca),
+                      .certificate = absl::GetFlag(FLAGS_tls_cert),
+                      .key = absl::GetFlag(FLAGS_tls_key),
+                      .insecure = absl::GetFlag(FLAGS_insecure),
+                      .ca_option = "--tls_ca",
+                      .certificate_option = "--tls_cert",
+                      .key_option = "--tls_key"};
+  RETURN_IF_ERROR(CheckSecurity(options));
   options.stop_grace = absl::GetFlag(FLAGS_stop_grace);
   if (options.stop_grace < absl::ZeroDuration() || options.stop_grace > absl::Hours(24))
     return FieldError("--stop_grace", absl::FormatDuration(options.stop_grace), "must be 0 to 24h");

@@ -7,12 +7,15 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/channel.h"
 #include "proto/legoai/v1/worker.pb.h"
 
 namespace legoai::agent {
 
 struct AgentOptions {
   std::string server;                                   // "127.0.0.1:7420"
+  std::string token_file;                               // of the token to call it with, read for every connection; empty: none
+  ChannelSecurity security;                             // how it is called, without the token
   v1::Worker worker;                                    // sent in Hello; `instance` names this process
   std::string alone_reason;                             // why it cannot train together with others, for the log; empty: it can
   std::string device_reason;                            // why its slots are GPUs or processors, for the log

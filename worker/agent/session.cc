@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/process/mutex.h"
+#include "core/process/secret_file.h"
+#include "proto/status.h"
 #include "worker/agent/agent.h"
 
 namespace legoai::agent {
@@ -24,16 +26,31 @@ bool IsRefusal(const absl::Status& status) {
 
 }  // namespace
 
+// The token's file and the certificates are read each time: new ones are taken without a new start.
+absl::StatusOr<std::unique_ptr<Stream>> Agent::OpenStream() {
+  ChannelSecurity security = options_.security;
+  if (!options_.token_file.empty()) {
+    ASSIGN_OR_RETURN(security.token, launch::ReadSecretFile("--token_file", options_.token_file));
+  }
+  return Stream::Open(
+      options_.server, security,
+      {.received = [this](v1::ToAgent message) { Put([&](Inbox& inbox) { inbox.received.push_back(std::move(message)); }); },
+       .written = [this] { Put([](Inbox& inbox) { inbox.written = true; }); },
+       .ended = [this](absl::Status status) { Put([&](Inbox& inbox) { inbox.stream_ended = std::move(status); }); }});
+}
+
 void Agent::Connect() {
   session_ = Session::kConnecting;
   writing_ = false;
   heard_ = Clock::now();
   patience_ = absl::ToChronoNanoseconds(options_.hello_timeout);
-  stream_ = Stream::Open(
-      options_.server,
-      {.received = [this](v1::ToAgent message) { Put([&](Inbox& inbox) { inbox.received.push_back(std::move(message)); }); },
-       .written = [this] { Put([](Inbox& inbox) { inbox.written = true; }); },
-       .ended = [this](absl::Status status) { Put([&](Inbox& inbox) { inbox.stream_ended = std::move(status); }); }});
+  auto stream = OpenStream();
+  if (stream.ok()) {
+    stream_ = *std::move(stream);
+  } else {
+    // A file that is being replaced is there the next time.
+    LoseStream(absl::UnavailableError(stream.status().message()));
+  }
 }
 
 void Agent::Welcome(const v1::Welcome& welcome) {

@@ -9,6 +9,7 @@
 #include "google/rpc/status.pb.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
 #include "proto/rpc.h"
+#include "proto/status.h"
 
 namespace legoai::agent {
 namespace {
@@ -21,19 +22,19 @@ absl::Status FromGrpc(const grpc::Status& status) {
 }
 
 // A channel of its own for every try: the agent has its own waiting time between them.
-std::shared_ptr<grpc::Channel> Dial(const std::string& server) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& server, const ChannelSecurity& security) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   SetKeepalive(Keepalive(), &arguments);
-  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+  return MakeChannel(server, security, arguments);
 }
 
 class GrpcStream : public Stream, private grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
  public:
-  GrpcStream(const std::string& server, Callbacks callbacks)
-      : callbacks_(std::move(callbacks)), stub_(v1::WorkerService::NewStub(Dial(server))) {
+  GrpcStream(const std::shared_ptr<grpc::Channel>& channel, Callbacks callbacks)
+      : callbacks_(std::move(callbacks)), stub_(v1::WorkerService::NewStub(channel)) {
     stub_->async()->Connect(&context_, this);
     AddHold();  // for writes from other threads, until the server's side has ended
     StartRead(&incoming_);
@@ -98,8 +99,10 @@ class GrpcStream : public Stream, private grpc::ClientBidiReactor<v1::FromAgent,
 
 }  // namespace
 
-std::unique_ptr<Stream> Stream::Open(const std::string& server, Callbacks callbacks) {
-  return std::make_unique<GrpcStream>(server, std::move(callbacks));
+absl::StatusOr<std::unique_ptr<Stream>> Stream::Open(const std::string& server, const ChannelSecurity& security,
+                                                     Callbacks callbacks) {
+  ASSIGN_OR_RETURN(const auto channel, Dial(server, security));
+  return std::make_unique<GrpcStream>(channel, std::move(callbacks));
 }
 
 Backoff::Backoff(absl::Duration first, absl::Duration longest, uint64_t seed)

@@ -8,7 +8,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/channel.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 
 namespace legoai::agent {
@@ -22,8 +24,9 @@ class Stream {
     std::function<void(absl::Status)> ended;  // the last callback. OK: the server ended the stream
   };
 
-  // Starts connecting to "host:port"; an unreachable server ends the stream with Unavailable.
-  static std::unique_ptr<Stream> Open(const std::string& server, Callbacks callbacks);
+  // Starts connecting to "host:port"; an unreachable server ends the stream with Unavailable. Errors: those of MakeChannel().
+  static absl::StatusOr<std::unique_ptr<Stream>> Open(const std::string& server, const ChannelSecurity& security,
+                                                      Callbacks callbacks);
   // Cancels, and waits until no callback is running.
   virtual ~Stream() = default;
 

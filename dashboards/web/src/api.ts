@@ -27,6 +27,12 @@ export async function errorOf(response: Response): Promise<ApiError> {
   }
 }
 
+// What is done when the server answers that it does not know who calls.
+let onStranger = () => {};
+export function whenStranger(run: () => void) {
+  onStranger = run;
+}
+
 async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
   try {
@@ -35,6 +41,7 @@ async function ask(path: string, init: RequestInit = {}): Promise<Response> {
     if (init.signal?.aborted) throw error;
     throw new ApiError(0, 'the server cannot be reached');
   }
+  if (response.status === 401) onStranger();
   if (!response.ok) throw await errorOf(response);
   return response;
 }
@@ -64,6 +71,16 @@ function posted(body: object): RequestInit {
 function post<T>(path: string, body: object): Promise<T> {
   return call(path, posted(body));
 }
+
+// Who the browser is signed in as; without a token where the server asks for none.
+export interface Session {
+  token: string;
+  role: string;
+  project: string;
+}
+export const getSession = () => get<Session>('/session');
+export const signIn = async (token: string): Promise<Session> => (await ask('/session', posted({ token }))).json();
+export const signOut = () => ask('/session', posted({ token: '' }));
 
 export interface JobPage {
   jobs: Job[];

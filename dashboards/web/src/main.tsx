@@ -1,7 +1,7 @@
 // The page: what is around every view, and which view the address asks for.
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { getServerInfo } from './api';
+import { getServerInfo, getSession, signOut, whenStranger, type Session } from './api';
 import { useKeys } from './keyboard';
 import { navigate, onLinkClick, useView } from './navigation';
 import { JobPage } from './pages/job';
@@ -9,6 +9,7 @@ import { JobsPage } from './pages/jobs';
 import { PlanPage } from './pages/plan';
 import { WorkersPage } from './pages/workers';
 import { Empty } from './parts/basic';
+import { SignIn } from './parts/sign_in';
 import './style.css';
 
 type Theme = 'light' | 'dark';
@@ -49,7 +50,11 @@ function App() {
   const [theme, toggleTheme] = useTheme();
   const help = useRef<HTMLDialogElement>(null);
   const [version, setVersion] = useState('');
+  const [stranger, setStranger] = useState(false);
+  const [who, setWho] = useState<Session | null>(null);
   useEffect(() => {
+    whenStranger(() => setStranger(true));
+    getSession().then(setWho).catch(() => {});
     getServerInfo().then((info) => setVersion(info.build_version)).catch(() => {});
   }, []);
   useKeys({
@@ -68,17 +73,22 @@ function App() {
         </nav>
         <span class="spacer" />
         {version && <span class="version faint" title="build of the server">{version}</span>}
+        {!stranger && who?.token && (
+          <button type="button" class="quiet" title={`${who.token}: ${who.role} of ${who.project}`}
+            onClick={() => signOut().finally(() => location.reload())}>Sign out</button>
+        )}
         <button type="button" class="quiet" onClick={toggleTheme}
           aria-label={theme === 'dark' ? 'Use the light theme' : 'Use the dark theme'}
           title="light or dark (t)">{theme === 'dark' ? '☀' : '☾'}</button>
         <button type="button" class="quiet" onClick={() => help.current?.showModal()} aria-label="Keyboard help"
           title="keys (?)">?</button>
       </header>
-      {view.kind === 'jobs' && <JobsPage view={view} />}
-      {view.kind === 'job' && <JobPage key={view.name} view={view} theme={theme} />}
-      {view.kind === 'plan' && <PlanPage view={view} />}
-      {view.kind === 'workers' && <WorkersPage />}
-      {view.kind === 'unknown' && (
+      {stranger && <SignIn />}
+      {!stranger && view.kind === 'jobs' && <JobsPage view={view} />}
+      {!stranger && view.kind === 'job' && <JobPage key={view.name} view={view} theme={theme} />}
+      {!stranger && view.kind === 'plan' && <PlanPage view={view} />}
+      {!stranger && view.kind === 'workers' && <WorkersPage />}
+      {!stranger && view.kind === 'unknown' && (
         <main id="main">
           <Empty title="There is no such page"><p><code>{view.path}</code> · <a href="/">all jobs</a></p></Empty>
         </main>

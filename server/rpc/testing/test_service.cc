@@ -15,6 +15,7 @@
 #include "server/jobs/request_checks.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/jobs/transition.h"
+#include "server/rpc/grpc_access_control.h"
 #include "server/store/open_store.h"
 #include "server/store/testing/test_store.h"
 
@@ -77,6 +78,8 @@ TestService::TestService() {
 
 TestService::~TestService() {
   StopServer();
+  tokens_.reset();
+  gate_.reset();
   control_.reset();
   store_.reset();
   std::error_code error;
@@ -128,15 +131,25 @@ v1::Job TestService::Get(const std::string& name) {
   return job.value_or(v1::Job());
 }
 
+void TestService::AskForTokens() {
+  gate_ = std::make_unique<access::Gate>(store_.get(), NowMicroseconds, access::GateOptions{.refresh = absl::Milliseconds(20)});
+  EXPECT_TRUE(gate_->Begin().ok());
+  tokens_ = std::make_unique<access::Tokens>(store_.get(), gate_.get(), NowMicroseconds);
+}
+
 std::string TestService::StartServer(const GrpcLimits& limits, const Keepalive& keepalive) {
   StopServer();
-  glue_ = std::make_unique<GrpcControlPlane>(control_.get(), &pool_, limits, &metrics_);
+  glue_ = std::make_unique<GrpcControlPlane>(control_.get(), &pool_, limits, &metrics_, gate_.get());
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(address_.empty() ? "127.0.0.1:0" : address_, grpc::InsecureServerCredentials(), &port);
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
   SetKeepalive(keepalive, &builder);
   builder.RegisterService(glue_->service());
+  if (tokens_ != nullptr) {
+    access_control_ = MakeAccessControlService(tokens_.get(), gate_.get(), nullptr, &pool_);
+    builder.RegisterService(access_control_.get());
+  }
   server_ = builder.BuildAndStart();
   EXPECT_NE(server_, nullptr);
   if (address_.empty()) address_ = "127.0.0.1:" + std::to_string(port);
@@ -149,6 +162,7 @@ void TestService::StopServer() {
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   server_.reset();
   glue_.reset();
+  access_control_.reset();
 }
 
 void ExpectFault(const absl::Status& status, absl::StatusCode code, const std::string& field, const std::string& part) {

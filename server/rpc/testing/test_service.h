@@ -12,6 +12,8 @@
 
 #include "core/process/mutex.h"
 #include "proto/rpc.h"
+#include "server/access/gate.h"
+#include "server/access/tokens.h"
 #include "server/fleet/fleet.h"
 #include "server/jobs/notifier.h"
 #include "server/metrics/registry.h"
@@ -22,6 +24,7 @@
 
 namespace grpc {
 class Server;
+class Service;
 }
 
 namespace legoai::server::testing {
@@ -74,6 +77,11 @@ class TestService {
   void Write(const std::function<absl::Status(store::Transaction&)>& work);
   v1::Job Get(const std::string& job);
 
+  // From the next start on the server asks for tokens; `tokens` makes them.
+  void AskForTokens();
+  access::Tokens& tokens() { return *tokens_; }
+  access::Gate& gate() { return *gate_; }
+
   // The gRPC server; "127.0.0.1:PORT". A second start takes the port of the first.
   std::string StartServer(const GrpcLimits& limits = {}, const Keepalive& keepalive = {});
   void StopServer();
@@ -89,7 +97,10 @@ class TestService {
   Metrics metrics_;
   ThreadPool pool_{8};
   std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<access::Gate> gate_;
+  std::unique_ptr<access::Tokens> tokens_;
   std::unique_ptr<GrpcControlPlane> glue_;
+  std::unique_ptr<grpc::Service> access_control_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };

@@ -124,6 +124,8 @@ class Oracle final : public Transaction {
   absl::StatusOr<int64_t> TelemetrySequence(const std::string& instance) override {
     return Find(telemetry_, instance).value_or(0);
   }
+  absl::StatusOr<std::vector<v1::StoredToken>> ListTokens() override { return Values(tokens_); }
+  absl::StatusOr<std::optional<v1::StoredToken>> GetToken(const std::string& name) override { return Find(tokens_, name); }
 
   absl::Status InsertJob(const v1::Job& job, const std::optional<Submission>& submission) override {
     if (NeedJob(job.name()).ok()) return absl::AlreadyExistsError(job.name());
@@ -223,6 +225,14 @@ class Oracle final : public Transaction {
     workers_.erase(name);
     return absl::OkStatus();
   }
+  absl::Status PutToken(const v1::StoredToken& token) override {
+    tokens_[token.token().name()] = token;
+    return absl::OkStatus();
+  }
+  absl::Status DeleteToken(const std::string& name) override {
+    tokens_.erase(name);
+    return absl::OkStatus();
+  }
   absl::Status SetTelemetrySequence(const std::string& instance, int64_t sequence) override {
     telemetry_[instance] = std::max(telemetry_[instance], sequence);
     return absl::OkStatus();
@@ -299,6 +309,7 @@ class Oracle final : public Transaction {
   std::vector<v1::CachedPlan> cached_plans_;  // in the order in which they were put
   std::map<std::string, v1::Worker> workers_;
   std::map<std::string, int64_t> telemetry_;
+  std::map<std::string, v1::StoredToken> tokens_;
 };
 
 }  // namespace legoai::store

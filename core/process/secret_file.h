@@ -1,0 +1,20 @@
+// Files that hold one secret, such as the token with which a program calls the server. Thread-safety: functions of the file
+// system.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace legoai::launch {
+
+// The secret, without the space around it. Errors (FieldError of `field`; no error shows what is in the file): NotFound;
+// PermissionDenied if every user of the machine may read it; InvalidArgument if it is empty, not one line, or too long.
+absl::StatusOr<std::string> ReadSecretFile(std::string_view field, const std::string& path);
+
+// Creates the file for its owner alone (mode 0600), or replaces it whole, with its rights. Errors: FieldError of `field`.
+absl::Status WriteSecretFile(std::string_view field, const std::string& path, std::string_view secret);
+
+}  // namespace legoai::launch

@@ -1,0 +1,89 @@
+#include "core/process/secret_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+
+namespace legoai::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SecretFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = absl::StrCat(::testing::TempDir(), "/secret-", getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string Put(const std::string& text, mode_t mode = 0600) {
+    const std::string path = folder_ + "/secret";
+    fs::remove(path);
+    std::ofstream(path) << text;
+    EXPECT_EQ(chmod(path.c_str(), mode), 0);
+    return path;
+  }
+  void ExpectRefused(const std::string& path, absl::StatusCode code, const std::string& part) {
+    const absl::Status status = ReadSecretFile("--token-file", path).status();
+    EXPECT_EQ(status.code(), code) << status;
+    const auto violation = GetFieldViolation(status);
+    ASSERT_TRUE(violation) << status;
+    EXPECT_EQ(violation->field(), "--token-file");
+    EXPECT_EQ(violation->value(), path);
+    EXPECT_TRUE(absl::StrContains(violation->remedy(), part)) << status;
+    EXPECT_FALSE(absl::StrContains(status.ToString(), "hidden")) << status;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(SecretFile, WhatIsWrittenIsReadAndItsOwnersAlone) {
+  const mode_t before = umask(0);
+  const std::string path = Put("older", 0666);
+  ASSERT_TRUE(WriteSecretFile("--out", path, "lego_hidden").ok());
+  umask(before);
+  struct stat facts {};
+  ASSERT_EQ(stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777, 0600u);
+  EXPECT_EQ(ReadSecretFile("--token-file", path).value(), "lego_hidden");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(SecretFile, ALinkIsReplacedAndNotFollowed) {
+  const std::string other = folder_ + "/other", path = folder_ + "/link";
+  std::ofstream(other) << "mine";
+  fs::create_symlink(other, path);
+  fs::create_symlink(other, path + ".new");
+  ASSERT_TRUE(WriteSecretFile("--out", path, "lego_hidden").ok());
+  EXPECT_FALSE(fs::is_symlink(path));
+  std::string text;
+  std::ifstream(other) >> text;
+  EXPECT_EQ(text, "mine");
+}
+
+TEST_F(SecretFile, SpaceAroundItIsNotOfIt) {
+  EXPECT_EQ(ReadSecretFile("--token-file", Put("  lego_x\r\n\n")).value(), "lego_x");
+  EXPECT_EQ(ReadSecretFile("--token-file", Put("lego_x", 0640)).value(), "lego_x");
+}
+
+TEST_F(SecretFile, WhatIsNoSecretIsRefusedWithoutBeingShown) {
+  ExpectRefused(Put("lego_hidden", 0644), absl::StatusCode::kPermissionDenied, "chmod 600");
+  ExpectRefused(Put("lego_hidden", 0602), absl::StatusCode::kPermissionDenied, "chmod 600");
+  for (const std::string& text : {std::string(), std::string(" \n"), std::string("hidden hidden"), std::string("hidden\nhidden"),
+                                  std::string(5000, 'h')})
+    ExpectRefused(Put(text), absl::StatusCode::kInvalidArgument, "lego_...");
+  ExpectRefused(folder_ + "/none", absl::StatusCode::kNotFound, "cannot be read");
+  ExpectRefused(folder_, absl::StatusCode::kInvalidArgument, "is not a file");
+  EXPECT_EQ(GetFieldViolation(WriteSecretFile("--out", folder_ + "/no/such/place", "x"))->field(), "--out");
+}
+
+}  // namespace
+}  // namespace legoai::launch

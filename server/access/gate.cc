@@ -1,0 +1,177 @@
+#include "server/access/gate.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+#include "proto/text.h"
+#include "server/access/secrets.h"
+#include "server/metrics/log.h"
+
+namespace legoai::access {
+namespace {
+
+constexpr size_t kLongestResource = 200;  // of what a client wrote
+
+absl::Status Refused(const std::string& token, const std::string& remedy) {
+  return FieldError("token", token, remedy, absl::StatusCode::kUnauthenticated);
+}
+
+// OK while the token counts.
+absl::Status CheckToken(const v1::Token& token, int64_t now_us) {
+  const std::string renewal = "; ask who administers the project, or an operator, for another one";
+  if (token.revoke_time_us() > 0)
+    return Refused(token.name(), absl::StrCat("was revoked on ", server::LogTime(token.revoke_time_us()), renewal));
+  if (token.expire_time_us() <= now_us)
+    return Refused(token.name(), absl::StrCat("expired on ", server::LogTime(token.expire_time_us()), renewal));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Gate::Gate(store::Store* store, std::function<int64_t()> now_us, const GateOptions& options)
+    : store_(store),
+      now_us_(std::move(now_us)),
+      options_(options),
+      calls_(options.calls_per_second, options.calls_at_once),
+      strangers_(options.strangers_per_second, options.strangers_at_once) {}
+
+Gate::~Gate() {
+  {
+    const MutexLock lock(mutex_);
+    ends_ = true;
+  }
+  changed_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status Gate::Begin() {
+  RETURN_IF_ERROR(Refresh());
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+absl::Status Gate::Refresh() {
+  // One after the other: what was read first must not be what counts last.
+  const MutexLock one(refresh_mutex_);
+  std::vector<v1::StoredToken> stored;
+  RETURN_IF_ERROR(store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
+    ASSIGN_OR_RETURN(stored, transaction.ListTokens());
+    return absl::OkStatus();
+  }));
+  Tokens by_digest, by_name;
+  for (const v1::StoredToken& one : stored) {
+    by_digest[one.secret_sha256()] = one.token();
+    by_name[one.token().name()] = one.token();
+  }
+  const MutexLock lock(mutex_);
+  by_digest_.swap(by_digest);
+  by_name_.swap(by_name);
+  return absl::OkStatus();
+}
+
+void Gate::Run() {
+  bool told = false;
+  while (true) {
+    {
+      const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.refresh);
+      MutexLock lock(mutex_);
+      while (!ends_ && changed_.WaitUntil(lock, until)) {
+      }
+      if (ends_) return;
+    }
+    const absl::Status status = Refresh();
+    if (!status.ok() && !std::exchange(told, true))
+      server::LogWarning(absl::StrCat("tokens cannot be read again, those that were read last count: ", status.message()));
+    if (status.ok()) told = false;
+    const MutexLock lock(looks_mutex_);
+    for (const auto& look : looks_) look();
+  }
+}
+
+absl::StatusOr<Identity> Gate::Authenticate(std::string_view secret) const {
+  if (secret.empty()) {
+    return Refused("", "is needed: this server asks who calls. Give `lego` --token-file FILE or LEGOAI_TOKEN, an agent "
+                       "--token_file; who administers the project makes one with `lego token create`");
+  }
+  v1::Token token;
+  {
+    const std::string digest = IsSecret(secret) ? SecretDigest(secret) : "";
+    const MutexLock lock(mutex_);
+    const auto found = by_digest_.find(digest);
+    if (found == by_digest_.end()) return Refused("", "is not known to this server: was it made for another one?");
+    token = found->second;
+  }
+  RETURN_IF_ERROR(CheckToken(token, now_us_()));
+  return Identity{token.name(), token.role(), token.project(), token.expire_time_us()};
+}
+
+absl::StatusOr<Identity> Gate::Enter(std::string_view secret, const std::string& client, std::string_view call) {
+  auto who = Authenticate(secret);
+  if (!who.ok()) {
+    if (!strangers_.Take(client)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("your address (", client, ") makes too many calls without a token that counts: wait a few seconds"));
+    }
+    Record(Identity(), client, call, "", who.status());
+    return who;
+  }
+  if (calls_.Take(who->token)) return who;
+  return absl::ResourceExhaustedError(absl::StrCat("more than ", options_.calls_per_second, " calls a second with ", who->token,
+                                                   ", as many as one token may make: call less often"));
+}
+
+void Gate::Record(const Identity& who, const std::string& remote, std::string_view call, std::string_view resource,
+                  const absl::Status& outcome) const {
+  if (options_.audit == nullptr) return;
+  v1::AuditRecord record;
+  record.set_time_us(now_us_());
+  record.set_token(who.token);
+  record.set_role(who.role);
+  record.set_call(std::string(call));
+  record.set_resource(ToUtf8(resource.substr(0, kLongestResource)));
+  record.set_remote(remote);
+  record.set_outcome(absl::StatusCodeToString(outcome.code()));
+  options_.audit->Append(record);
+}
+
+bool Gate::Holds(const Identity& who) const {
+  const MutexLock lock(mutex_);
+  const auto found = by_name_.find(who.token);
+  return found != by_name_.end() && CheckToken(found->second, now_us_()).ok();
+}
+
+std::shared_ptr<void> Gate::AfterRefresh(std::function<void()> look) {
+  const MutexLock lock(looks_mutex_);
+  looks_.push_back(std::move(look));
+  return {this, [this, at = std::prev(looks_.end())](void*) {
+            const MutexLock lock(looks_mutex_);
+            looks_.erase(at);
+          }};
+}
+
+absl::StatusOr<Identity> Enter(Gate* gate, std::string_view secret, const std::string& client, std::string_view call) {
+  if (gate == nullptr) return Anybody();
+  return gate->Enter(secret, client, call);
+}
+
+absl::Status NoLongerHeld() {
+  return absl::UnauthenticatedError("the token of this stream has expired or was revoked: come back with another one");
+}
+
+std::string BearerOf(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  const bool has = authorization.size() > kScheme.size() &&
+                   absl::EqualsIgnoreCase(absl::string_view(authorization.data(), kScheme.size()),
+                                          absl::string_view(kScheme.data(), kScheme.size()));
+  if (!has) return "";
+  authorization.remove_prefix(kScheme.size());
+  return std::string(absl::StripAsciiWhitespace(absl::string_view(authorization.data(), authorization.size())));
+}
+
+}  // namespace legoai::access
