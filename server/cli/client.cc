@@ -25,10 +25,14 @@ namespace {
 using Stub = v1::ControlPlane::Stub;
 
 constexpr absl::Duration kCallLimit = absl::Seconds(30);
+// Of several servers one that stands still is not waited for, but for what a plan or a simulation takes.
+constexpr absl::Duration kCallLimitAmongSeveral = absl::Seconds(5);
+constexpr absl::Duration kFailover = absl::Seconds(20);
 constexpr absl::Duration kSimulateLimit = absl::Minutes(30);
 constexpr absl::Duration kShortestPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kLook = absl::Milliseconds(50);
+constexpr absl::Duration kPatience = absl::Seconds(3);
 constexpr int64_t kPage = 1000;  // rows, the most that a server gives at once
 // Records of all ranks of a large job.
 constexpr int kMostReceived = 512 << 20;
@@ -88,8 +92,13 @@ struct Client::Connection {
   template <typename Request, typename Response>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
 
-  Connection(const std::string& its_address, absl::Duration its_patience) : address(its_address), patience(its_patience) {
+  Connection(ServerList its_servers, absl::Duration its_patience)
+      : servers(std::move(its_servers)), patience(its_patience) {
     setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is in the status; the library's own lines would stand between ours
+    Dial();
+  }
+
+  void Dial() {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMostReceived);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -97,8 +106,23 @@ struct Client::Connection {
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     SetKeepalive(Keepalive(), &arguments);
-    channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    channel = grpc::CreateCustomChannel(servers.current(), grpc::InsecureChannelCredentials(), arguments);
     stub = v1::ControlPlane::NewStub(channel);
+  }
+
+  // To the leader that `status` names, or the next of several.
+  void MoveOn(const grpc::Status& status) {
+    const std::string before = servers.current();
+    servers.MoveOn(server::FromGrpcStatus(status));
+    if (servers.current() != before) Dial();
+  }
+
+  absl::Duration CallLimit() const { return servers.has_others() ? kCallLimitAmongSeveral : kCallLimit; }
+
+  // Whether another try, elsewhere if there are several, may do.
+  bool MayPass(const grpc::Status& status) const {
+    return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+           (servers.has_others() && status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   }
 
   // Between two attempts: until there is a connection (true), or the pause is over. Waiting for the connection is what makes it:
@@ -118,31 +142,46 @@ struct Client::Connection {
     Backoff backoff;
     for (;;) {
       grpc::ClientContext context;
-      Limit(kCallLimit, &context);
+      Limit(CallLimit(), &context);
       Response response;
       const grpc::Status status = (stub.get()->*method)(&context, request, &response);
       if (status.ok()) return response;
       const absl::Duration left = give_up - absl::Now();
-      const bool again = status.error_code() == grpc::StatusCode::UNAVAILABLE && repeatable;
-      if (!again || left <= absl::ZeroDuration()) return ToStatus(status, address);
+      if (!MayPass(status) || !repeatable || left <= absl::ZeroDuration()) return ToStatus(status, servers.text());
+      MoveOn(status);
       Pause(status, std::min(backoff.Next(), left));
     }
   }
 
-  // Once, for as long as a simulation may take.
+  // Once, for as long as a simulation may take, by the first of several that answers.
   template <typename Request, typename Response>
   absl::StatusOr<Response> LongCall(Method<Request, Response> method, const Request& request,
                                     const std::function<bool()>& interrupted) {
-    grpc::ClientContext context;
-    Limit(kSimulateLimit, &context);
     Response response;
-    grpc::Status status;
-    {
-      const Interrupter interrupter(&context, interrupted);
-      status = (stub.get()->*method)(&context, request, &response);
-    }
-    if (!status.ok()) return ToStatus(status, address);
+    const grpc::Status status = Long(interrupted, [&](grpc::ClientContext* context) {
+      Limit(kSimulateLimit, context);
+      return (stub.get()->*method)(context, request, &response);
+    });
+    if (!status.ok()) return ToStatus(status, servers.text());
     return response;
+  }
+
+  // Tries `call` once, or, where there are several servers, until one of them has answered.
+  grpc::Status Long(const std::function<bool()>& interrupted, const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+    const absl::Time give_up = absl::Now() + patience;
+    Backoff backoff;
+    for (;;) {
+      grpc::Status status;
+      {
+        grpc::ClientContext context;
+        const Interrupter interrupter(&context, interrupted);
+        status = call(&context);
+      }
+      const bool again = servers.has_others() && status.error_code() == grpc::StatusCode::UNAVAILABLE && absl::Now() < give_up;
+      if (!again || (interrupted && interrupted())) return status;
+      MoveOn(status);
+      Pause(status, backoff.Next());
+    }
   }
 
   // Of all pages, without a token.
@@ -159,18 +198,20 @@ struct Client::Connection {
     return whole;
   }
 
-  const std::string address;
+  ServerList servers;
   const absl::Duration patience;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<Stub> stub;
 };
 
 Client::Client(const std::string& address, absl::Duration patience)
-    : connection_(std::make_unique<Connection>(address, patience)) {}
+    : connection_(std::make_unique<Connection>(ServerList::Parse("--server", address).value(), patience)) {}
+
+Client::Client(ServerList servers) : connection_(std::make_unique<Connection>(servers, servers.has_others() ? kFailover : kPatience)) {}
 
 Client::~Client() = default;
 
-const std::string& Client::address() const { return connection_->address; }
+const std::string& Client::address() const { return connection_->servers.text(); }
 
 absl::StatusOr<v1::Job> Client::CreateJob(const v1::CreateJobRequest& request) {
   return connection_->Call(&Stub::CreateJob, request, !request.request_id().empty());
@@ -212,6 +253,9 @@ absl::StatusOr<v1::FlightRecord> Client::GetFlightRecord(const v1::GetFlightReco
 absl::StatusOr<v1::ListWorkersResponse> Client::ListWorkers(const v1::ListWorkersRequest& request) {
   return connection_->CallForAll(&Stub::ListWorkers, request);
 }
+absl::StatusOr<v1::ServerInfo> Client::GetServerInfo() {
+  return connection_->Call(&Stub::GetServerInfo, v1::GetServerInfoRequest());
+}
 absl::StatusOr<v1::Worker> Client::GetWorker(const v1::GetWorkerRequest& request) {
   return connection_->Call(&Stub::GetWorker, request);
 }
@@ -231,18 +275,15 @@ absl::StatusOr<v1::TraceFile> Client::GetPredictedTrace(const v1::GetPredictedTr
 absl::StatusOr<v1::PlanResult> Client::Plan(const v1::PlanRequest& request,
                                             const std::function<void(const v1::PlanningProgress&)>& progress,
                                             const std::function<bool()>& interrupted) {
-  grpc::ClientContext context;
   v1::PlanResponse response;
-  grpc::Status status;
-  {
-    const Interrupter interrupter(&context, interrupted);
-    auto reader = connection_->stub->Plan(&context, request);
+  const grpc::Status status = connection_->Long(interrupted, [&](grpc::ClientContext* context) {
+    auto reader = connection_->stub->Plan(context, request);
     while (reader->Read(&response)) {
       if (response.has_progress()) progress(response.progress());
     }
-    status = reader->Finish();
-  }
-  if (!status.ok()) return ToStatus(status, connection_->address);
+    return reader->Finish();
+  });
+  if (!status.ok()) return ToStatus(status, connection_->servers.text());
   if (!response.has_result()) return absl::InternalError("the server ended the planning without a result");
   return response.result();
 }
@@ -278,8 +319,9 @@ absl::Status Client::WatchJob(const std::string& name, const WatchCallbacks& cal
     const bool away = status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
                       status.error_code() == grpc::StatusCode::CANCELLED ||
                       status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
-    if (!away || (!answered && absl::Now() > give_up)) return ToStatus(status, connection_->address);
-    if (answered && callbacks.away) callbacks.away(ToStatus(status, connection_->address));
+    if (!away || (!answered && absl::Now() > give_up)) return ToStatus(status, connection_->servers.text());
+    if (answered && callbacks.away) callbacks.away(ToStatus(status, connection_->servers.text()));
+    connection_->MoveOn(status);
     for (absl::Time end = absl::Now() + backoff.Next(); absl::Now() < end;) {
       if (connection_->Pause(status, 2 * kLook)) break;
       if (callbacks.interrupted && callbacks.interrupted()) return absl::CancelledError("interrupted");

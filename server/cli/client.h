@@ -12,13 +12,16 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/legoai/v1/control_plane.pb.h"
+#include "proto/server_list.h"
 
 namespace legoai::cli {
 
 class Client {
  public:
   // `address`: HOST:PORT. Connects at the first call. `patience`: how long a call is retried while the server does not answer.
-  explicit Client(const std::string& address, absl::Duration patience = absl::Seconds(3));
+  explicit Client(const std::string& address, absl::Duration patience);
+  // One after the other is asked until one answers, for so long that another leads where the leader was lost.
+  explicit Client(ServerList servers);
   ~Client();
 
   // Retried only with a request_id, because they might be done twice.
@@ -39,6 +42,7 @@ class Client {
   absl::StatusOr<v1::ListStepTracesResponse> ListStepTraces(const v1::ListStepTracesRequest& request);
   absl::StatusOr<v1::TraceFile> GetStepTrace(const v1::GetStepTraceRequest& request);
   absl::StatusOr<v1::FlightRecord> GetFlightRecord(const v1::GetFlightRecordRequest& request);
+  absl::StatusOr<v1::ServerInfo> GetServerInfo();
   absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
   absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
   // `interrupted` is polled, here and below; then Cancelled.
@@ -58,7 +62,7 @@ class Client {
   // resumes from the last version when the server is back.
   absl::Status WatchJob(const std::string& name, const WatchCallbacks& callbacks);
 
-  const std::string& address() const;
+  const std::string& address() const;  // as it was given: all of them
 
  private:
   struct Connection;

@@ -10,11 +10,11 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "proto/server_list.h"
 #include "proto/status.h"
 #include "proto/text.h"
 #include "server/jobs/names.h"
@@ -26,15 +26,6 @@ namespace {
 constexpr char kEnvironment[] = "LEGOAI_SERVER";
 constexpr int64_t kLatest = 1000;
 constexpr char kParent[] = "projects/default";
-
-absl::Status CheckAddress(const std::string& source, const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  const bool legal = colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 &&
-                     port <= 65535 && address.find_first_of("/ \t") == std::string::npos;
-  if (legal || absl::StartsWith(address, "unix:")) return absl::OkStatus();
-  return FieldError(source, address, absl::StrCat("must be HOST:PORT, as in ", kDefaultServer));
-}
 
 // Ids are in capitals; who types one may not be.
 std::string OfDefaultProject(const std::string& id) { return server::FormatJobName("default", absl::AsciiStrToUpper(id)); }
@@ -92,7 +83,8 @@ absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& t
 
 Option ServerOption() {
   return {"server", "ADDRESS",
-          absl::StrCat("HOST:PORT of the server; ", kEnvironment, " or ", kDefaultServer, " if it is not given")};
+          absl::StrCat("HOST:PORT of the server, or of several over one store, with commas; ", kEnvironment, " or ",
+                       kDefaultServer, " if it is not given")};
 }
 
 absl::StatusOr<std::string> ServerAddress(const Arguments& arguments) {
@@ -100,13 +92,13 @@ absl::StatusOr<std::string> ServerAddress(const Arguments& arguments) {
   const char* environment = std::getenv(kEnvironment);
   if (!arguments.Has("server") && environment && *environment) source = kEnvironment, address = environment;
   if (!arguments.Has("server") && address.empty()) return std::string(kDefaultServer);
-  RETURN_IF_ERROR(CheckAddress(source, address));
+  RETURN_IF_ERROR(ServerList::Parse(source, address).status());
   return address;
 }
 
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments) {
   ASSIGN_OR_RETURN(auto address, ServerAddress(arguments));
-  return std::make_unique<Client>(address);
+  return std::make_unique<Client>(*ServerList::Parse("--server", address));
 }
 
 bool RefersToJob(const Arguments& arguments) {

@@ -153,6 +153,14 @@ void Agents::Break(uint64_t session, const absl::Status& why) {
   found->second.link->Close(why);
 }
 
+void Agents::EndAll(const absl::Status& why) {
+  const MutexLock lock(mutex_);
+  for (auto& [id, session] : sessions_) {
+    session.broken = true;
+    session.link->Close(why);
+  }
+}
+
 std::optional<Agents::Return> Agents::TakeReturn(uint64_t session, int64_t durable_telemetry) {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -35,6 +36,8 @@
 #include "server/http/http_server.h"
 #include "server/jobs/notifier.h"
 #include "server/jobs/request_checks.h"
+#include "server/leader/election.h"
+#include "server/leader/leader_client.h"
 #include "server/main/listen_address.h"
 #include "server/metrics/log.h"
 #include "server/metrics/registry.h"
@@ -56,6 +59,11 @@ ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1),
 ABSL_FLAG(std::string, data, "", "folder of the store, created if missing; short for --store=sqlite:DATA/legoai.db");
 ABSL_FLAG(std::string, store, "",
           "sqlite:PATH or postgresql://USER@HOST:PORT/DATABASE (PostgreSQL 15 or newer, password in PGPASSWORD); or --data");
+ABSL_FLAG(std::string, advertise_address, "",
+          "HOST:PORT at which agents and other servers over the same PostgreSQL reach this one; --listen, with this host's name where "
+          "that is every address, if not given");
+ABSL_FLAG(absl::Duration, leader_lease, absl::Seconds(5),
+          "of several servers over one PostgreSQL: how long the one that leads may write nothing before another takes over");
 ABSL_FLAG(absl::Duration, store_check, absl::Minutes(1), "how long to check the store's files for damage at startup");
 ABSL_FLAG(bool, repair, false, "copy what is readable of a damaged store to a new one beside it, print a report, and exit");
 ABSL_FLAG(std::string, web, "", "folder of the built page; by default web beside the folder of this program, if it exists");
@@ -153,33 +161,51 @@ void EndFor(const absl::Status& error) {
   kill(getpid(), SIGTERM);
 }
 
-// The store, and what is done about damage, or another server that leads: the server ends, since what it goes on from may be
+// What is done about damage, or a store that this server must leave alone: the server ends, since what it goes on from may be
 // wrong. Trainers go on.
-struct ServedStore {
-  std::unique_ptr<store::Store> store;
-  std::shared_ptr<store::DamageLatch> damage = std::make_shared<store::DamageLatch>(EndFor);  // or that leader; the first one
-  std::shared_ptr<std::atomic<bool>> ends = std::make_shared<std::atomic<bool>>(false);       // the server was told to end
+struct Ending {
+  std::shared_ptr<store::DamageLatch> why = std::make_shared<store::DamageLatch>(EndFor);  // the first reason
+  std::shared_ptr<std::atomic<bool>> told = std::make_shared<std::atomic<bool>>(false);    // the server was told to end
 };
 
-absl::StatusOr<ServedStore> MakeStore(const std::string& url) {
-  ServedStore served;
-  store::SqliteOptions sqlite;
+// Told to end, by a signal that waits to be taken (WaitForSignal) or was.
+bool IsToldToEnd(const std::atomic<bool>& told) {
+  sigset_t pending;
+  sigpending(&pending);
+  return told || sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}
+
+absl::Status SetStores(const Ending& ending, ElectionOptions* options) {
+  store::SqliteOptions& sqlite = options->sqlite;
   sqlite.check_budget = absl::GetFlag(FLAGS_store_check);
   if (sqlite.check_budget <= absl::ZeroDuration()) return TimeError("--store_check", sqlite.check_budget, "must be positive");
-  sqlite.on_unfinished_check = [&] {
+  sqlite.on_unfinished_check = [] {
     LogWarning(absl::StrCat("the check of the store for damage was not finished within --store_check=",
                             absl::FormatDuration(sqlite.check_budget), "; what was checked is whole"));
   };
   // Any thread may call it, and PostgreSQL's two may be called at a time.
-  sqlite.on_damage = [damage = served.damage](const absl::Status& error) { damage->Set(error); };
-  store::PostgresOptions postgres;
-  postgres.on_damage = sqlite.on_damage;
-  postgres.on_superseded = sqlite.on_damage;
-  postgres.on_trouble = [](const std::string& what) { LogWarning(absl::StrCat("store: ", what)); };
-  postgres.ends = [ends = served.ends] { return ends->load(); };
-  ASSIGN_OR_RETURN(auto store, store::OpenStore(url, sqlite, postgres));
-  served.store = std::move(store);
-  return served;
+  sqlite.on_damage = [why = ending.why](const absl::Status& error) { why->Set(error); };
+  options->postgres.on_damage = options->on_end = sqlite.on_damage;
+  options->postgres.on_trouble = [](const std::string& what) { LogWarning(absl::StrCat("store: ", what)); };
+  options->postgres.ends = [told = ending.told] { return IsToldToEnd(*told); };
+  options->lease = absl::GetFlag(FLAGS_leader_lease);
+  if (options->lease < absl::Seconds(1) || options->lease > absl::Minutes(1))
+    return TimeError("--leader_lease", options->lease, "must be 1s to 1m");
+  return absl::OkStatus();
+}
+
+// Empty where it cannot be known: a port that the system gives is not known before it listens.
+absl::StatusOr<std::string> AdvertisedAddress(const ListenAddress& listening) {
+  if (const std::string given = absl::GetFlag(FLAGS_advertise_address); !given.empty()) {
+    ASSIGN_OR_RETURN(const auto address, ParseListenAddress("--advertise_address", given));
+    if (address.port == 0) return FieldError("--advertise_address", given, "must have the port that others call");
+    return given;
+  }
+  if (listening.port == 0) return std::string();
+  if (listening.host != "0.0.0.0" && listening.host != "::") return ToText(listening);
+  char host[HOST_NAME_MAX + 1] = "";
+  gethostname(host, HOST_NAME_MAX);
+  return ToText({host, listening.port});
 }
 
 std::filesystem::path FolderOfThisProgram() {
@@ -262,12 +288,17 @@ absl::Status Serve() {
   ASSIGN_OR_RETURN(const auto url, StoreUrl());
   ASSIGN_OR_RETURN(const auto store_text, store::StoreText(url));
   ASSIGN_OR_RETURN(const auto sim, SimOptions());
-  ASSIGN_OR_RETURN(auto store, MakeStore(url));
+  ASSIGN_OR_RETURN(auto address, AdvertisedAddress(listening.grpc));
 
   Notifier notifier;
   Metrics metrics;
-  MeasuredStore measured(store.store.get(), &metrics);
-  ControllerOptions options = std::move(times);
+  Ending ending;
+  ElectionOptions election_options;
+  RETURN_IF_ERROR(SetStores(ending, &election_options));
+  election_options.store_url = url;
+  election_options.address = store::SqlitePath(url) ? "" : std::move(address);
+  ControllerOptions& options = election_options.controller;
+  options = std::move(times);
   options.simulators = sim.processes;
   planner::LegoSimOptions one = sim;
   one.processes = 1;
@@ -275,14 +306,15 @@ absl::Status Serve() {
   options.now_us = NowUs;
   options.steady = Steady;
   options.metrics = &metrics;
-  Controller controller(options, &measured, &notifier);
-  ControlPlane control_plane(&measured, &controller, &notifier, NowUs);
+  Election election(election_options, &notifier);
+  // Agents that come back at once find the leases that the store has.
+  RETURN_IF_ERROR(election.Start());
+  LeaderClient leader([&election] { return election.Leading(); });
+  ControlPlane control_plane(&election, &election, &notifier, NowUs);
 
   ThreadPool pool(kThreads);
-  GrpcControlPlane users(&control_plane, &pool, {}, &metrics);
-  const auto agents = MakeWorkerService(&controller, &pool, kWriters);
-  // Agents that come back at once find the leases that the store has.
-  RETURN_IF_ERROR(controller.Begin());
+  GrpcControlPlane users(&control_plane, &pool, {}, &metrics, &leader);
+  const auto agents = MakeWorkerService([&election] { return election.LeadingController(); }, &pool, kWriters);
   int grpc_port = 0;
   ASSIGN_OR_RETURN(auto grpc_server, ListenGrpc(listening.grpc, {users.service(), agents.get()}, &grpc_port));
 
@@ -294,27 +326,33 @@ absl::Status Serve() {
     http_options.web_directory = PageFolder();
     http_options.host_names = absl::GetFlag(FLAGS_http_host_names);
     auto before_scrape = [&] {
-      SetWorkerGauges(controller.Workers(), &metrics);
-      if (absl::Status status = SetJobGauges(measured, &metrics); !status.ok()) LogError(std::string(status.message()));
+      const Leadership leading = election.Leading();
+      metrics.SetLeading(leading.leads, leading.leader ? leading.leader->term() : 0);
+      if (!leading.leads) return ClearGauges(&metrics);
+      SetWorkerGauges(election.Workers(), &metrics);
+      if (absl::Status status = SetJobGauges(election, &metrics); !status.ok()) LogError(std::string(status.message()));
     };
-    ASSIGN_OR_RETURN(auto started, HttpServer::Start(http_options, ControlPlaneHandlers(&control_plane, before_scrape), &pool,
-                                                     &notifier, &metrics));
+    Handlers handlers = ControlPlaneHandlers(&control_plane, before_scrape);
+    handlers.leader = &leader;
+    handlers.ready = [&election] { return election.Ready(); };
+    ASSIGN_OR_RETURN(auto started, HttpServer::Start(http_options, std::move(handlers), &pool, &notifier, &metrics));
     http = std::move(started);
   }
   LogInfo(absl::StrCat("legoai-server ", std::string(launch::BuildVersion()), " serves"), {},
           {{"grpc", ToText({listening.grpc.host, grpc_port})},
            {"http_port", static_cast<int64_t>(http ? http->port() : 0)},
-           {"store", store_text}});
+           {"store", store_text},
+           {"leads", election.Leading().leads ? "yes" : "no"}});
   WarnOfOpenAddresses(listening.open);
 
   const int got = WaitForSignal(absl::GetFlag(FLAGS_insecure_reminder), [&] { WarnOfOpenAddresses(listening.open); });
-  *store.ends = true;
+  *ending.told = true;
   LogInfo(absl::StrCat("ends: ", strsignal(got), "; running trainers go on"));
   http.reset();
   users.EndWatches();
   grpc_server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   grpc_server->Wait();
-  return store.damage->Get();
+  return ending.why->Get();
 }
 
 }  // namespace

@@ -22,9 +22,10 @@ using grpc::ServerUnaryReactor;
 
 class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
  public:
-  Service(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics)
+  Service(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics, LeaderCalls* leader)
       : control_(control),
         metrics_(metrics),
+        leader_(leader),
         source_{.poll = [control](const auto& request, WatchState* seen) { return control->PollJob(request, seen); },
                 .notifier = &control->notifier(),
                 .post = [this](auto work, auto after) { polls_.Post(std::move(work), after); }},
@@ -82,7 +83,13 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   }
 
   grpc::ServerWriteReactor<v1::PlanResponse>* Plan(CallbackServerContext* context, const v1::PlanRequest* request) override {
-    auto* plan = new PlanReactor(control_, *request, CountStream("Plan"));
+    const auto make = [this, passed = PassedBy(context)](const v1::PlanRequest& asked, const PlanReactor::Send& send,
+                                                         const std::function<bool()>& cancelled) {
+      std::optional<absl::Status> status;
+      if (leader_ != nullptr) status = leader_->PassOnPlan({passed.authorization, passed.passed_on, cancelled}, asked, send);
+      return status ? *status : control_->Plan(asked, send, cancelled);
+    };
+    auto* plan = new PlanReactor(make, *request, CountStream("Plan"));
     plan->Begin(&plans_, Admit("Plan", *context, *request));
     return plan;
   }
@@ -104,7 +111,10 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
     const bool taken = queue->Post([=] {
       if (context->IsCancelled()) return end(absl::CancelledError("the client has left"));
       absl::Status status = Admit(method, *context, *request);
-      if (status.ok()) {
+      std::optional<absl::Status> passed;
+      if (status.ok() && leader_ != nullptr) passed = leader_->PassOn(method, PassedBy(context), *request, response);
+      if (passed) status = *passed;
+      if (status.ok() && !passed) {
         absl::StatusOr<Response> answer = handler(*request);
         status = answer.status();
         if (answer.ok()) *response = *std::move(answer);
@@ -115,6 +125,16 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
     return reactor;
   }
 
+  // Only as long as there is the context.
+  static PassedCall PassedBy(const CallbackServerContext* context) {
+    const auto& metadata = context->client_metadata();
+    const auto authorization = metadata.find(kAuthorization);
+    return {.authorization = authorization == metadata.end()
+                                 ? ""
+                                 : std::string(authorization->second.data(), authorization->second.size()),
+            .passed_on = metadata.count(kPassedOn) > 0,
+            .cancelled = [context] { return context->IsCancelled(); }};
+  }
   static absl::Status Admit(const char* method, const CallbackServerContext& context, const google::protobuf::Message& request) {
     return AdmitCall({"grpc", context.peer()}, method, request);
   }
@@ -127,14 +147,16 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
 
   ControlPlane* const control_;
   Metrics* const metrics_;
+  LeaderCalls* const leader_;
   const JobWatchSource source_;
   WatchSet watches_;
   // Gone before what they work on.
   WorkQueue calls_, polls_, plans_;
 };
 
-GrpcControlPlane::GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics)
-    : service_(std::make_unique<Service>(control, pool, limits, metrics)) {}
+GrpcControlPlane::GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics,
+                                   LeaderCalls* leader)
+    : service_(std::make_unique<Service>(control, pool, limits, metrics, leader)) {}
 
 GrpcControlPlane::~GrpcControlPlane() = default;
 

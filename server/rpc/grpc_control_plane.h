@@ -10,6 +10,7 @@
 
 #include "server/metrics/registry.h"
 #include "server/rpc/control_plane.h"
+#include "server/rpc/leader_calls.h"
 #include "server/rpc/thread_pool.h"
 
 namespace grpc {
@@ -33,7 +34,9 @@ class GrpcControlPlane {
  public:
   // Owns none of the pointers; all must outlive it. Every call is counted in `metrics`, which may be null, by method and status
   // code.
-  GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits = {}, Metrics* metrics = nullptr);
+  // `leader`, which may be null, is asked whether a call is for another server.
+  GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits = {}, Metrics* metrics = nullptr,
+                   LeaderCalls* leader = nullptr);
   // The grpc::Server must be destroyed first.
   ~GrpcControlPlane();
 

@@ -77,6 +77,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   info.set_reason(Reason(status.code()));
   info.set_domain(kDomain);
   Add(info, &rpc);
+  if (const auto leader = GetNotLeader(status)) Add(*leader, &rpc);
   if (absl::IsResourceExhausted(status)) AddRetry(RetryDelay(status).value_or(kPause), &rpc);
   if (rpc.ByteSizeLong() > kMostDetails) rpc.clear_details();
   return grpc::Status(static_cast<grpc::StatusCode>(rpc.code()), rpc.message(), rpc.SerializeAsString());

@@ -31,11 +31,15 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
                public AgentLink,
                public std::enable_shared_from_this<Stream> {
  public:
-  Stream(Controller* controller, WorkQueue* writers, grpc::CallbackServerContext* context)
-      : controller_(controller), writers_(writers), context_(context) {}
+  Stream(absl::StatusOr<std::shared_ptr<Controller>> controller, WorkQueue* writers, grpc::CallbackServerContext* context)
+      : refusal_(controller.status()),
+        controller_(controller.ok() ? *std::move(controller) : nullptr),
+        writers_(writers),
+        context_(context) {}
 
   void Begin() {
     self_ = shared_from_this();
+    if (!refusal_.ok()) return Refuse(refusal_);
     StartRead(&incoming_);
   }
 
@@ -175,7 +179,8 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
     Close(status);
   }
 
-  Controller* const controller_;
+  const absl::Status refusal_;  // of the stream as a whole; then there is no controller
+  const std::shared_ptr<Controller> controller_;
   WorkQueue* const writers_;
   grpc::CallbackServerContext* const context_;  // until OnDone
   std::shared_ptr<Stream> self_;                // gRPC's share
@@ -194,24 +199,29 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
 
 class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
  public:
-  WorkerServiceImpl(Controller* controller, ThreadPool* pool, int writers)
-      : controller_(controller), writers_(pool, writers, kMostTasks) {}
+  WorkerServiceImpl(ControllerSource controller, ThreadPool* pool, int writers)
+      : controller_(std::move(controller)), writers_(pool, writers, kMostTasks) {}
 
   grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(grpc::CallbackServerContext* context) override {
-    auto stream = std::make_shared<Stream>(controller_, &writers_, context);
+    auto stream = std::make_shared<Stream>(controller_(), &writers_, context);
     stream->Begin();
     return stream.get();
   }
 
  private:
-  Controller* const controller_;
+  const ControllerSource controller_;
   WorkQueue writers_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, ThreadPool* pool, int writers) {
-  return std::make_unique<WorkerServiceImpl>(controller, pool, writers);
+  return MakeWorkerService([controller] { return std::shared_ptr<Controller>(std::shared_ptr<Controller>(), controller); }, pool,
+                           writers);
+}
+
+std::unique_ptr<grpc::Service> MakeWorkerService(ControllerSource controller, ThreadPool* pool, int writers) {
+  return std::make_unique<WorkerServiceImpl>(std::move(controller), pool, writers);
 }
 
 }  // namespace legoai::server

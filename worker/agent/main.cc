@@ -21,6 +21,7 @@
 #include "core/process/child_process.h"
 #include "core/process/data_roots.h"
 #include "proto/errors.h"
+#include "proto/server_list.h"
 #include "proto/status.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/attempt_log.h"
@@ -28,7 +29,7 @@
 #include "worker/agent/this_machine.h"
 #include "worker/launch/gpus.h"
 
-ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address");
+ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address; of several servers over one store all, with commas");
 ABSL_FLAG(std::string, name, "", "of this worker, unique in the fleet; this host's name if it is not given");
 ABSL_FLAG(std::string, pool, "default", "of workers that jobs choose from");
 ABSL_FLAG(std::optional<int64_t>, slots, std::nullopt,
@@ -62,7 +63,7 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   const int64_t megabytes = absl::GetFlag(FLAGS_telemetry_mb);
   if (megabytes < 1 || megabytes > 100'000) return FieldError("--telemetry_mb", absl::StrCat(megabytes), "must be 1 to 100000");
   options.telemetry_bytes = megabytes * 1'000'000;
-  if (options.server.find(':') == std::string::npos) return FieldError("--server", options.server, "must be HOST:PORT");
+  RETURN_IF_ERROR(ServerList::Parse("--server", options.server).status());
   if (absl::GetFlag(FLAGS_runs).empty()) return FieldError("--runs", "", "is needed: a folder for what jobs write");
   std::error_code error;
   // A slash at its end would be doubled in the paths below it.

@@ -12,7 +12,7 @@
 namespace legoai::agent {
 
 struct AgentOptions {
-  std::string server;                                   // "127.0.0.1:7420"
+  std::string server;                                   // "127.0.0.1:7420", or several with commas (proto/server_list.h)
   v1::Worker worker;                                    // sent in Hello; `instance` names this process
   std::string device_reason;                            // why its slots are GPUs or processors, for the log
   std::string runs;                                     // absolute and plain; jobs' folders go there (epoch_directory.h)
