@@ -132,8 +132,8 @@ TEST_F(PostgresFaults, ANewerVersionIsRefusedAndLeftAlone) {
   }
   Sql("UPDATE meta SET value = 7 WHERE key = 'schema_version'");
   ExpectRefused(Open().status(), absl::StatusCode::kFailedPrecondition,
-                {"schema version 7", "up to 1", "start the server that wrote it"});
-  Sql("UPDATE meta SET value = 1 WHERE key = 'schema_version'");
+                {"schema version 7", "up to 2", "start the server that wrote it"});
+  Sql("UPDATE meta SET value = 2 WHERE key = 'schema_version'");
   ASSERT_OK_AND_ASSIGN(const auto store, Open());
   EXPECT_EQ(Count(*store), 1);
 }
@@ -145,12 +145,12 @@ TEST_F(PostgresFaults, AnOlderVersionIsBroughtUpToDateOrLeftAsItWas) {
   const auto connection = Connect();
   const absl::Status broken = PreparePostgresSchema(*connection, later);
   EXPECT_TRUE(absl::StrContains(broken.message(), "already exists")) << broken;
-  EXPECT_EQ(Sql("SELECT value FROM meta WHERE key = 'schema_version'"), "1");
+  EXPECT_EQ(Sql("SELECT value FROM meta WHERE key = 'schema_version'"), "2");
   EXPECT_EQ(Sql(absl::StrCat("SELECT COUNT(*) FROM pg_tables WHERE tablename = 'more' AND schemaname = '", schema_, "'")), "0");
   later.back() = "INSERT INTO more VALUES (5); ALTER TABLE more ADD COLUMN text TEXT";
   const absl::Status done = PreparePostgresSchema(*connection, later);
   EXPECT_TRUE(done.ok()) << done;
-  EXPECT_EQ(Sql("SELECT value FROM meta WHERE key = 'schema_version'"), "3");
+  EXPECT_EQ(Sql("SELECT value FROM meta WHERE key = 'schema_version'"), "4");
   EXPECT_EQ(Sql("SELECT id FROM more WHERE text IS NULL"), "5");
   EXPECT_TRUE(PreparePostgresSchema(*connection, later).ok());
 }
