@@ -207,7 +207,8 @@ struct Client::Connection {
 Client::Client(const std::string& address, absl::Duration patience)
     : connection_(std::make_unique<Connection>(ServerList::Parse("--server", address).value(), patience)) {}
 
-Client::Client(ServerList servers) : connection_(std::make_unique<Connection>(servers, servers.has_others() ? kFailover : kPatience)) {}
+Client::Client(ServerList servers)
+    : connection_(std::make_unique<Connection>(servers, servers.has_others() ? kFailover : kPatience)) {}
 
 Client::~Client() = default;
 

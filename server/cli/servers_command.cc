@@ -22,7 +22,8 @@ struct Answer {
 
 std::vector<Answer> AskAll(const ServerList& servers) {
   std::vector<Answer> answers;
-  for (const std::string& server : servers.all()) answers.push_back({server, Client(server, absl::ZeroDuration()).GetServerInfo()});
+  for (const std::string& server : servers.all())
+    answers.push_back({server, Client(server, absl::ZeroDuration()).GetServerInfo()});
   return answers;
 }
 

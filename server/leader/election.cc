@@ -134,7 +134,8 @@ void Election::Lead() {
     const bool passes = absl::IsUnavailable(store.status()) || absl::IsAborted(store.status());
     return passes ? Tell(store.status()) : GiveUp(store.status());
   }
-  auto reign = std::make_shared<Reign>(*std::move(store), signs, options_.controller, notifier_, options_.lease / kRenewalsInLease);
+  auto reign =
+      std::make_shared<Reign>(*std::move(store), signs, options_.controller, notifier_, options_.lease / kRenewalsInLease);
   absl::Status begun = reign->Begin();
   const absl::StatusOr<Sight> sight = follower_->Look();
   if (begun.ok()) begun = sight.status();

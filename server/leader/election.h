@@ -1,7 +1,7 @@
 // Several servers over one PostgreSQL, of which one leads. The one that leads has a reign (reign.h); the others follow: they read
-// the database, pass on what only the leader can answer (leader_client.h), and watch it. A leader that was killed loses its lock at
-// once; one that stands still, or has lost the database, does not renew within the lease, and another takes over. What the old one
-// then wakes up to is a term that is over: all that it writes is refused, and it follows.
+// the database, pass on what only the leader can answer (leader_client.h), and watch it. A leader that was killed loses its lock
+// at once; one that stands still, or has lost the database, does not renew within the lease, and another takes over. What the old
+// one then wakes up to is a term that is over: all that it writes is refused, and it follows.
 //
 // Over SQLite, whose file one process locks, this server leads from Start() to the end.
 //

@@ -45,7 +45,8 @@ grpc::ByteBuffer ToBuffer(const Message& message) {
 
 absl::Status FromBuffer(grpc::ByteBuffer* buffer, Message* message) {
   grpc::Slice slice;
-  const bool whole = buffer->DumpToSingleSlice(&slice).ok() && message->ParseFromArray(slice.begin(), static_cast<int>(slice.size()));
+  const bool whole =
+      buffer->DumpToSingleSlice(&slice).ok() && message->ParseFromArray(slice.begin(), static_cast<int>(slice.size()));
   return whole ? absl::OkStatus() : absl::InternalError("the leader's answer cannot be read: are the servers of one release?");
 }
 
@@ -115,8 +116,9 @@ absl::Status LeaderClient::Ended(const absl::Status& status, const v1::Leader& l
   if (absl::IsCancelled(status) && changed) return NotLeaderError(now.leader ? now.leader->address() : "", leader.term());
   // gRPC's own word, without details: the leader was not reached.
   if (absl::IsUnavailable(status) && !GetNotLeader(status) && !GetFieldViolation(status))
-    return absl::UnavailableError(absl::StrCat("the leader at ", leader.address(), " does not answer; another takes over where it "
-                                               "is gone: try again (", status.message(), ")"));
+    return absl::UnavailableError(absl::StrCat("the leader at ", leader.address(),
+                                               " does not answer; another takes over where it is gone: try again (",
+                                               status.message(), ")"));
   return status;
 }
 

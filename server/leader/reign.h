@@ -1,6 +1,6 @@
-// All that a server has while it leads: the store that it may write to, under its term, and the controller, which is made from what
-// the store has, as after a restart. It ends with the term: a server that leads again has another reign, and nothing of an earlier
-// one can write under the new term.
+// All that a server has while it leads: the store that it may write to, under its term, and the controller, which is made from
+// what the store has, as after a restart. It ends with the term: a server that leads again has another reign, and nothing of an
+// earlier one can write under the new term.
 #pragma once
 
 #include <atomic>

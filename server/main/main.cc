@@ -60,8 +60,8 @@ ABSL_FLAG(std::string, data, "", "folder of the store, created if missing; short
 ABSL_FLAG(std::string, store, "",
           "sqlite:PATH or postgresql://USER@HOST:PORT/DATABASE (PostgreSQL 15 or newer, password in PGPASSWORD); or --data");
 ABSL_FLAG(std::string, advertise_address, "",
-          "HOST:PORT at which agents and other servers over the same PostgreSQL reach this one; --listen, with this host's name where "
-          "that is every address, if not given");
+          "HOST:PORT at which agents and other servers over the same PostgreSQL reach this one; --listen, with this host's name "
+          "where that is every address, if not given");
 ABSL_FLAG(absl::Duration, leader_lease, absl::Seconds(5),
           "of several servers over one PostgreSQL: how long the one that leads may write nothing before another takes over");
 ABSL_FLAG(absl::Duration, store_check, absl::Minutes(1), "how long to check the store's files for damage at startup");

@@ -19,8 +19,8 @@ class ThreadPool;
 // agents together.
 std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, ThreadPool* pool, int writers);
 
-// The controller that an agent's stream has to the stream's end, or with which status it ends at once: asked for each stream, since
-// a server leads for a while and then does not. Thread-safe.
+// The controller that an agent's stream has to the stream's end, or with which status it ends at once: asked for each stream,
+// since a server leads for a while and then does not. Thread-safe.
 using ControllerSource = std::function<absl::StatusOr<std::shared_ptr<Controller>>()>;
 std::unique_ptr<grpc::Service> MakeWorkerService(ControllerSource controller, ThreadPool* pool, int writers);
 

@@ -33,7 +33,8 @@ class PostgresFollower {
     int64_t since_us = 0;  // UTC
   };
   struct Sight {
-    // Nothing where the tables are not there yet, or are those of a release that had one server. Of a leader that is gone the last word.
+    // Nothing where the tables are not there yet, or are those of a release that had one server. Of a leader that is gone the
+    // last word.
     std::optional<Leader> leader;
     int64_t holder_pid = 0;  // of its process of the database; 0: no server has the lock
   };

@@ -1,5 +1,5 @@
-// Several servers over one PostgreSQL: whatever becomes of the one that leads, another takes over, trainers go on, and the job ends
-// as if nothing had been. Times are printed; tests/scenarios/failover has their distribution.
+// Several servers over one PostgreSQL: whatever becomes of the one that leads, another takes over, trainers go on, and the job
+// ends as if nothing had been. Times are printed; tests/scenarios/failover has their distribution.
 #include <gmock/gmock.h>
 #include <signal.h>
 

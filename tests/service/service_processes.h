@@ -23,7 +23,8 @@ namespace legoai::service {
 // A port that was free a moment ago: the server must have the same one again after it was killed.
 int FreePort();
 
-// gRPC's client of the server at HOST:PORT, which soon sees one that has come back; or of several, ipv4:IP:PORT,IP:PORT, by turns.
+// gRPC's client of the server at HOST:PORT, which soon sees one that has come back; or of several, ipv4:IP:PORT,IP:PORT, by
+// turns.
 std::unique_ptr<v1::ControlPlane::Stub> MakeStub(const std::string& address);
 
 // As legoai-server's flags take them.
