@@ -32,7 +32,6 @@ constexpr absl::Duration kSimulateLimit = absl::Minutes(30);
 constexpr absl::Duration kShortestPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kLook = absl::Milliseconds(50);
-constexpr absl::Duration kPatience = absl::Seconds(3);
 constexpr int64_t kPage = 1000;  // rows, the most that a server gives at once
 // Records of all ranks of a large job.
 constexpr int kMostReceived = 512 << 20;

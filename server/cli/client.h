@@ -18,8 +18,10 @@ namespace legoai::cli {
 
 class Client {
  public:
+  static constexpr absl::Duration kPatience = absl::Seconds(3);
+
   // `address`: HOST:PORT. Connects at the first call. `patience`: how long a call is retried while the server does not answer.
-  explicit Client(const std::string& address, absl::Duration patience);
+  explicit Client(const std::string& address, absl::Duration patience = kPatience);
   // One after the other is asked until one answers, for so long that another leads where the leader was lost.
   explicit Client(ServerList servers);
   ~Client();
