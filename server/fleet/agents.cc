@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "core/process/build_version.h"
 #include "proto/errors.h"
 #include "server/fleet/offers.h"
 
@@ -262,13 +263,15 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
   const absl::Duration now = options_.steady();
   std::vector<scheduler::WorkerView> views;
   for (const auto& [name, entry] : workers_) {
+    // Trainers of another build have other recipes and checkpoints.
+    const bool same_build = entry.facts.build_version() == launch::BuildVersion();
     const bool heard = now - entry.heard < 2.5 * options_.heartbeat_interval + absl::Seconds(1);
     views.push_back({.name = name,
                      .pool = entry.facts.pool(),
                      .device_type = entry.facts.device().type(),
                      .slots = entry.facts.slots(),
                      .free = entry.facts.slots(),
-                     .accepts = entry.session != 0 && heard && !entry.leaves && entry.facts.state() == v1::READY,
+                     .accepts = entry.session != 0 && heard && same_build && !entry.leaves && entry.facts.state() == v1::READY,
                      .kind = SlotKind(entry.facts)});
   }
   return views;

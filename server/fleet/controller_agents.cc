@@ -1,4 +1,5 @@
 // What agents say, and what follows from their coming and going.
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -45,7 +46,10 @@ absl::Status CheckHello(const v1::Hello& hello) {
                       "must be workers/ and 1 to 63 letters, digits, dots, hyphens or underscores, the first a letter or digit: "
                       "give --name");
   }
-  if (worker.build_version() != launch::BuildVersion()) {
+  // One of another build goes on with what it trains, while builds are replaced one after the other, and gets nothing new.
+  const bool understood = hello.protocol() >= std::max<int64_t>(1, launch::kAgentProtocol - 1) &&
+                          hello.protocol() <= launch::kAgentProtocol;
+  if (worker.build_version() != launch::BuildVersion() && !understood) {
     return FieldError(
         "worker.build_version", worker.build_version(),
         absl::StrCat("this server is of build ", std::string(launch::BuildVersion()), ": install the same build on both"),
@@ -98,6 +102,11 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
   LogInfo(absl::StrCat(facts.name(), " has connected: ", facts.slots(), " slots of ", facts.device().type(), ", pool ",
                        facts.pool(), ", ", hello.leases_size(), " leases"),
           {.worker = facts.name()});
+  if (facts.build_version() != launch::BuildVersion()) {
+    LogWarning(absl::StrCat(facts.name(), " is of build ", facts.build_version(), ", this server of ",
+                            std::string(launch::BuildVersion()), ": it goes on with what it has and gets nothing new"),
+               {.worker = facts.name()});
+  }
   JudgeLeases(id, acknowledged);
   notifier_->WorkersChanged();
   bell_.Ring();

@@ -179,9 +179,9 @@ absl::Status SetStores(const Ending& ending, ElectionOptions* options) {
   store::SqliteOptions& sqlite = options->sqlite;
   sqlite.check_budget = absl::GetFlag(FLAGS_store_check);
   if (sqlite.check_budget <= absl::ZeroDuration()) return TimeError("--store_check", sqlite.check_budget, "must be positive");
-  sqlite.on_unfinished_check = [] {
+  sqlite.on_unfinished_check = [budget = sqlite.check_budget] {
     LogWarning(absl::StrCat("the check of the store for damage was not finished within --store_check=",
-                            absl::FormatDuration(sqlite.check_budget), "; what was checked is whole"));
+                            absl::FormatDuration(budget), "; what was checked is whole"));
   };
   // Any thread may call it, and PostgreSQL's two may be called at a time.
   sqlite.on_damage = [why = ending.why](const absl::Status& error) { why->Set(error); };
