@@ -10,8 +10,6 @@ namespace {
 
 constexpr char kTypeUrl[] = "type.googleapis.com/legoai.v1.FieldViolation";
 
-constexpr char kNotLeaderUrl[] = "type.googleapis.com/legoai.v1.NotLeader";
-
 constexpr size_t kShown = 200;
 
 }  // namespace
@@ -34,25 +32,6 @@ std::optional<v1::FieldViolation> GetFieldViolation(const absl::Status& status) 
   v1::FieldViolation violation;
   if (!payload || !violation.ParseFromString(std::string(*payload))) return std::nullopt;
   return violation;
-}
-
-absl::Status NotLeaderError(std::string_view leader_address, int64_t term) {
-  v1::NotLeader leader;
-  leader.set_leader_address(Printable(leader_address));
-  leader.set_term(term);
-  const std::string where = leader_address.empty()
-                                ? "no server leads just now, another takes over within seconds: try again"
-                                : absl::StrCat("this server does not lead, ask the one that does: ", leader.leader_address());
-  absl::Status status = absl::UnavailableError(where);
-  status.SetPayload(kNotLeaderUrl, absl::Cord(leader.SerializeAsString()));
-  return status;
-}
-
-std::optional<v1::NotLeader> GetNotLeader(const absl::Status& status) {
-  const auto payload = status.GetPayload(kNotLeaderUrl);
-  v1::NotLeader leader;
-  if (!payload || !leader.ParseFromString(std::string(*payload))) return std::nullopt;
-  return leader;
 }
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,12 +21,6 @@ absl::Status FieldError(std::string_view field, std::string_view value, std::str
 
 // The violation that a status carries; nothing if it carries none.
 std::optional<v1::FieldViolation> GetFieldViolation(const absl::Status& status);
-
-// Unavailable with a NotLeader. `leader_address`: HOST:PORT; empty: nobody leads that this server knows of.
-absl::Status NotLeaderError(std::string_view leader_address, int64_t term);
-
-// What a server said that does not lead; nothing for any other status.
-std::optional<v1::NotLeader> GetNotLeader(const absl::Status& status);
 
 // `status` with its message prefixed with `context` and ": "; code and payloads are kept. OK stays OK.
 absl::Status Annotate(const absl::Status& status, std::string_view context);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 
 namespace legoai {
 namespace {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "proto/testing/assert_ok.h"
 
 namespace legoai {

@@ -1,7 +1,6 @@
 // The version of this build, and what `--help` and `--version` print. Thread-safety: BuildVersion() is thread-safe.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -15,10 +14,6 @@ namespace legoai::launch {
 std::string_view BuildVersion();
 
 // For a program with absl's flags: prints its own flags, not those of linked libraries, and its build.
-
-// What agents and servers say to each other, by number. It grows with each release in which one would not understand the other as
-// meant; a server understands agents of the number before, too, so that builds can be replaced one after the other.
-inline constexpr int64_t kAgentProtocol = 1;
 
 // Call it before absl::ParseCommandLine. `usage`: what the program does, with an example. `file`: the suffix of the source file
 // that defines its flags.

@@ -9,6 +9,7 @@
 #include "core/process/build_version.h"
 #include "core/process/mutex.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "proto/status.h"
 #include "server/fleet/attempt_facts.h"
 #include "server/fleet/controller.h"
@@ -47,8 +48,8 @@ absl::Status CheckHello(const v1::Hello& hello) {
                       "give --name");
   }
   // One of another build goes on with what it trains, while builds are replaced one after the other, and gets nothing new.
-  const bool understood = hello.protocol() >= std::max<int64_t>(1, launch::kAgentProtocol - 1) &&
-                          hello.protocol() <= launch::kAgentProtocol;
+  const bool understood = hello.protocol() >= std::max<int64_t>(1, kAgentProtocol - 1) &&
+                          hello.protocol() <= kAgentProtocol;
   if (worker.build_version() != launch::BuildVersion() && !understood) {
     return FieldError(
         "worker.build_version", worker.build_version(),

@@ -4,6 +4,7 @@
 
 #include "core/process/build_version.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/transition.h"
 
@@ -491,7 +492,7 @@ TEST_F(FleetTest, AnAgentOfAnotherBuildKeepsWhatItHasAndGetsNothingNew) {
   const v1::StartAttempt first = Begin(&agent_);
   ReportStep(&agent_, first.lease(), 1);
   agent_.hello.mutable_worker()->set_build_version("0.0.1+other");
-  agent_.hello.set_protocol(launch::kAgentProtocol);
+  agent_.hello.set_protocol(kAgentProtocol);
   *agent_.hello.add_leases() = first.lease();
   agent_.hello.set_last_telemetry(agent_.sequence);
   Connect(&agent_);
@@ -513,7 +514,7 @@ TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
   const auto other_build = controller_->Connect(agent_.hello, &agent_.link);
   EXPECT_EQ(other_build.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(GetFieldViolation(other_build.status())->field(), "worker.build_version");
-  agent_.hello.set_protocol(launch::kAgentProtocol + 1);
+  agent_.hello.set_protocol(kAgentProtocol + 1);
   EXPECT_EQ(GetFieldViolation(controller_->Connect(agent_.hello, &agent_.link).status())->field(), "worker.build_version");
   TestAgent bad_name("a/b"), no_slots("a", 0);
   EXPECT_EQ(GetFieldViolation(controller_->Connect(bad_name.hello, &bad_name.link).status())->field(), "worker.name");

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "proto/status.h"
 #include "server/metrics/log.h"
 

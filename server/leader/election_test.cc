@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "proto/testing/assert_ok.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/metrics/registry.h"

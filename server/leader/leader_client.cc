@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "proto/not_leader.h"
 #include "proto/rpc.h"
 #include "server/rpc/grpc_status.h"
 

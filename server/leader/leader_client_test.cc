@@ -12,6 +12,7 @@
 #include "core/hardware/catalog.h"
 #include "core/process/mutex.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/rpc/testing/test_service.h"
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "proto/errors.h"
+#include "proto/not_leader.h"
 
 namespace legoai::server {
 namespace {

@@ -6,6 +6,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "proto/rpc.h"
 
 namespace legoai::server {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/process/build_version.h"
 #include "core/process/mutex.h"
+#include "proto/not_leader.h"
 #include "worker/agent/agent.h"
 
 namespace legoai::agent {
@@ -110,7 +110,7 @@ v1::Hello Agent::MakeHello() const {
     if (!lease->revoked()) *hello.add_leases() = lease->id();
   }
   hello.set_last_telemetry(telemetry_.last());
-  hello.set_protocol(launch::kAgentProtocol);
+  hello.set_protocol(kAgentProtocol);
   return hello;
 }
 
