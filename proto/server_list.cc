@@ -23,7 +23,7 @@ bool IsAddress(const std::string& address) {
 }  // namespace
 
 absl::StatusOr<ServerList> ServerList::Parse(std::string_view field, std::string_view text) {
-  const std::vector<std::string> servers = absl::StrSplit(text, ',');
+  const std::vector<std::string> servers = absl::StrSplit(std::string(text), ',');
   std::set<std::string> seen;
   for (const std::string& server : servers) {
     if (!IsAddress(server))

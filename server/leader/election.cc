@@ -83,7 +83,7 @@ void Election::Follow() {
     return passes ? Tell(sight.status()) : GiveUp(sight.status());
   }
   told_.clear();
-  See(*sight);
+  See(*sight, nullptr);
   const bool gone = sight->holder_pid == 0;
   const bool stands = sight->leader && looks_alike_ >= kLooksAlike &&
                       Clock::now() - changed_ >= absl::ToChronoNanoseconds(options_.lease);
@@ -96,7 +96,7 @@ void Election::Follow() {
   Lead();
 }
 
-void Election::See(const Sight& sight) {
+void Election::See(const Sight& sight, std::shared_ptr<Reign> reign) {
   const bool changed = sight.leader.has_value() != last_.has_value() ||
                        (last_ && (sight.leader->term != last_->term || sight.leader->sequence != last_->sequence));
   if (changed) {
@@ -109,6 +109,7 @@ void Election::See(const Sight& sight) {
   {
     const MutexLock lock(mutex_);
     seen_ = Clock::now();
+    reign_ = std::move(reign);
     leader_.reset();
     if (sight.leader && sight.holder_pid != 0) {
       leader_.emplace();
@@ -144,15 +145,9 @@ void Election::Lead() {
     Tell(begun);
     return Retire(std::move(reign));
   }
-  See(*sight);
-  {
-    const MutexLock lock(mutex_);
-    reign_ = std::move(reign);
-  }
-  known_.NotifyAll();
+  See(*sight, std::move(reign));
   if (options_.controller.metrics != nullptr) options_.controller.metrics->BeganToLead();
   LogInfo(absl::StrCat("leads, term ", last_ ? last_->term : 0), {}, {{"address", options_.address}});
-  notifier_->AllChanged();
 }
 
 void Election::StepDown(const std::string& why) {

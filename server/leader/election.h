@@ -81,7 +81,8 @@ class Election : public Fleet, public store::Store {
   void Work();
   void Guard(const Reign& reign);
   void Follow();
-  void See(const Sight& sight);
+  // What is known of the leader from now on; `reign`: where this server is the one.
+  void See(const Sight& sight, std::shared_ptr<Reign> reign);
   void Lead();
   void StepDown(const std::string& why);
   void GiveUp(const absl::Status& why);

@@ -31,7 +31,7 @@ v1::PlanRequest APlan() {
 }
 
 // A follower of a leader that answers over gRPC.
-class LeaderClientTest : public testing::Test {
+class LeaderClientTest : public ::testing::Test {
  protected:
   void SetUp() override { Know(leader_.StartServer(), 3); }
 

@@ -108,7 +108,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
       Count(method, status.code(), std::chrono::duration<double>(Clock::now() - begun).count());
       reactor->Finish(ToGrpcStatus(status));
     };
-    const bool taken = queue->Post([=] {
+    const bool taken = queue->Post([=, this] {
       if (context->IsCancelled()) return end(absl::CancelledError("the client has left"));
       absl::Status status = Admit(method, *context, *request);
       std::optional<absl::Status> passed;

@@ -18,9 +18,9 @@ inline constexpr char kPassedOn[] = "legoai-passed-on";
 inline constexpr char kAuthorization[] = "authorization";
 
 struct PassedCall {
-  std::string authorization;         // of the caller, for the leader to judge; empty: none
-  bool passed_on = false;            // by another server already
-  std::function<bool()> cancelled;   // the caller has left; polled
+  std::string authorization = {};         // of the caller, for the leader to judge; empty: none
+  bool passed_on = false;                 // by another server already
+  std::function<bool()> cancelled = {};   // the caller has left; polled
 };
 
 class LeaderCalls {
