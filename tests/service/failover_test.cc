@@ -107,10 +107,8 @@ TEST_F(FailoverTest, AnotherLeadsWhereTheLeaderStandsStillAndThatOneFollowsWhenI
   ASSERT_NE(trainer, 0);
   Signal(server_, SIGSTOP);
   AwaitSecondLeads();
-  const int64_t committed = [&] {
-    GoOnWithSecond();
-    return Get(job).committed_step();
-  }();
+  GoOnWithSecond();
+  const int64_t committed = Get(job).committed_step();
   AwaitCommit(job, committed + 2 * kInterval);
   EXPECT_EQ(Trainer(1), trainer) << "it goes on under the new leader";
   Signal(second_, SIGCONT);
