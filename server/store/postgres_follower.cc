@@ -14,9 +14,6 @@ namespace {
 
 using Values = PostgresValues;
 
-// The schema version that has what Look() reads.
-constexpr int64_t kFirstWithAddress = 2;
-
 class FollowerStore final : public GuardedStore {
  public:
   FollowerStore(const PostgresTarget& target, const PostgresOptions& options, const std::shared_ptr<DamageLatch>& damage)
@@ -68,8 +65,10 @@ absl::Status PostgresFollower::CheckVersion() {
                                            PostgresSchemaVersion(), ": start a server of the release that wrote it"),
                               absl::StatusCode::kFailedPrecondition);
   }
-  has_tables_ = version >= kFirstWithAddress;
-  return absl::OkStatus();
+  if (version == 0) return absl::OkStatus();
+  const auto there = connection_->RoundTrip({{&postgres::kHasAddress, Values()}});
+  has_tables_ = there.status.ok() && there.rows[0].Int(0, 0) == 1;
+  return there.status;
 }
 
 absl::StatusOr<PostgresFollower::Sight> PostgresFollower::Look() {

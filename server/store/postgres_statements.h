@@ -53,6 +53,11 @@ inline constexpr Sql kTables = {
     "SELECT current_schema(), (SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()),"
     " (SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = 'meta'"
     "   AND column_name IN ('key', 'value'))"};
+// Whether the leader's row is one that followers can read.
+inline constexpr Sql kHasAddress = {
+    "has_address",
+    "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = 'leader'"
+    " AND column_name = 'address'"};
 inline constexpr Sql kSchemaVersion = {"schema_version", "SELECT value FROM meta WHERE key = 'schema_version'"};
 
 // Jobs.
