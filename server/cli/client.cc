@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -16,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "proto/legoai/v1/access.grpc.pb.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "proto/not_leader.h"
 #include "proto/rpc.h"
 #include "proto/status.h"
 #include "server/jobs/transition.h"
@@ -27,6 +29,9 @@ namespace {
 using Stub = v1::ControlPlane::Stub;
 
 constexpr absl::Duration kCallLimit = absl::Seconds(30);
+// Of several servers one that stands still is not waited for, but for what a plan or a simulation takes.
+constexpr absl::Duration kCallLimitAmongSeveral = absl::Seconds(5);
+constexpr absl::Duration kFailover = absl::Seconds(20);
 constexpr absl::Duration kSimulateLimit = absl::Minutes(30);
 constexpr absl::Duration kShortestPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
@@ -90,30 +95,51 @@ class Backoff {
   absl::Duration pause_ = kShortestPause;
 };
 
+grpc::ChannelArguments ClientArguments() {
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is in the status; the library's own lines would stand between ours
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMostReceived);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  // Not GRPC_ARG_MIN_RECONNECT_BACKOFF_MS: it also is the time that a connection may take to be made on a busy machine.
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  SetKeepalive(Keepalive(), &arguments);
+  return arguments;
+}
+
 }  // namespace
 
 struct Client::Connection {
+  template <typename S, typename Request, typename Response>
+  using MethodOf = grpc::Status (S::*)(grpc::ClientContext*, const Request&, Response*);
   template <typename Request, typename Response>
-  using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
+  using Method = MethodOf<Stub, Request, Response>;
 
-  Connection(std::shared_ptr<grpc::Channel> its_channel, const std::string& its_address, absl::Duration its_patience)
-      : address(its_address),
-        patience(its_patience),
-        channel(std::move(its_channel)),
-        stub(v1::ControlPlane::NewStub(channel)),
-        tokens(v1::AccessControl::NewStub(channel)) {}
+  Connection(ServerList its_servers, ChannelSecurity its_security, absl::Duration its_patience)
+      : servers(std::move(its_servers)), security(std::move(its_security)), patience(its_patience) {}
 
-  // A call about tokens, once.
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> TokenCall(grpc::Status (v1::AccessControl::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                                                    Response*),
-                                     const Request& request) {
-    grpc::ClientContext context;
-    Limit(kCallLimit, &context);
-    Response response;
-    const grpc::Status status = (tokens.get()->*method)(&context, request, &response);
-    if (!status.ok()) return ToStatus(status, address);
-    return response;
+  // To the current server. Where it is refused the channel stays as it was.
+  absl::Status Dial() {
+    ASSIGN_OR_RETURN(auto made, MakeChannel(servers.current(), security, ClientArguments()));
+    channel = std::move(made);
+    stub = v1::ControlPlane::NewStub(channel);
+    tokens = v1::AccessControl::NewStub(channel);
+    return absl::OkStatus();
+  }
+
+  // To the leader that `status` names, or the next of several.
+  absl::Status MoveOn(const grpc::Status& status) {
+    const std::string before = servers.current();
+    servers.MoveOn(server::FromGrpcStatus(status));
+    return servers.current() == before ? absl::OkStatus() : Dial();
+  }
+
+  absl::Duration CallLimit() const { return servers.has_others() ? kCallLimitAmongSeveral : kCallLimit; }
+
+  // Whether another try, elsewhere if there are several, may do.
+  bool MayPass(const grpc::Status& status) const {
+    return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+           (servers.has_others() && status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   }
 
   // Between two attempts: until there is a connection (true), or the pause is over. Waiting for the connection is what makes it:
@@ -127,37 +153,52 @@ struct Client::Connection {
   }
 
   // Tried again while the server does not answer, where that harms nothing.
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Call(Method<Request, Response> method, const Request& request, bool repeatable = true) {
+  template <typename S, typename Request, typename Response>
+  absl::StatusOr<Response> Call(MethodOf<S, Request, Response> method, const Request& request, bool repeatable = true) {
     const absl::Time give_up = absl::Now() + patience;
     Backoff backoff;
     for (;;) {
       grpc::ClientContext context;
-      Limit(kCallLimit, &context);
+      Limit(CallLimit(), &context);
       Response response;
-      const grpc::Status status = (stub.get()->*method)(&context, request, &response);
+      const grpc::Status status = (StubOf<S>()->*method)(&context, request, &response);
       if (status.ok()) return response;
       const absl::Duration left = give_up - absl::Now();
-      const bool again = status.error_code() == grpc::StatusCode::UNAVAILABLE && repeatable;
-      if (!again || left <= absl::ZeroDuration()) return ToStatus(status, address);
+      const bool harmless = repeatable || GetNotLeader(server::FromGrpcStatus(status)).has_value();
+      if (!MayPass(status) || !harmless || left <= absl::ZeroDuration()) return ToStatus(status, servers.text());
+      RETURN_IF_ERROR(MoveOn(status));
       Pause(status, std::min(backoff.Next(), left));
     }
   }
 
-  // Once, for as long as a simulation may take.
+  // Once, for as long as a simulation may take, by the first of several that answers.
   template <typename Request, typename Response>
   absl::StatusOr<Response> LongCall(Method<Request, Response> method, const Request& request,
                                     const std::function<bool()>& interrupted) {
-    grpc::ClientContext context;
-    Limit(kSimulateLimit, &context);
     Response response;
-    grpc::Status status;
-    {
-      const Interrupter interrupter(&context, interrupted);
-      status = (stub.get()->*method)(&context, request, &response);
-    }
-    if (!status.ok()) return ToStatus(status, address);
+    const grpc::Status status = Long(interrupted, [&](grpc::ClientContext* context) {
+      Limit(kSimulateLimit, context);
+      return (stub.get()->*method)(context, request, &response);
+    });
+    if (!status.ok()) return ToStatus(status, servers.text());
     return response;
+  }
+
+  // Tries `call` once, or, where there are several servers, until one of them has answered.
+  grpc::Status Long(const std::function<bool()>& interrupted, const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+    const absl::Time give_up = absl::Now() + patience;
+    Backoff backoff;
+    for (;;) {
+      grpc::Status status;
+      {
+        grpc::ClientContext context;
+        const Interrupter interrupter(&context, interrupted);
+        status = call(&context);
+      }
+      const bool again = servers.has_others() && status.error_code() == grpc::StatusCode::UNAVAILABLE && absl::Now() < give_up;
+      if (!again || (interrupted && interrupted()) || !MoveOn(status).ok()) return status;
+      Pause(status, backoff.Next());
+    }
   }
 
   // Of all pages, without a token.
@@ -174,34 +215,41 @@ struct Client::Connection {
     return whole;
   }
 
-  const std::string address;
+  template <typename S>
+  S* StubOf() {
+    if constexpr (std::is_same_v<S, Stub>) {
+      return stub.get();
+    } else {
+      return tokens.get();
+    }
+  }
+
+  ServerList servers;
+  const ChannelSecurity security;
   const absl::Duration patience;
-  const std::shared_ptr<grpc::Channel> channel;
-  const std::unique_ptr<Stub> stub;
-  const std::unique_ptr<v1::AccessControl::Stub> tokens;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<Stub> stub;
+  std::unique_ptr<v1::AccessControl::Stub> tokens;
 };
 
-grpc::ChannelArguments ClientArguments() {
-  setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is in the status; the library's own lines would stand between ours
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMostReceived);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // Not GRPC_ARG_MIN_RECONNECT_BACKOFF_MS: it also is the time that a connection may take to be made on a busy machine.
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  SetKeepalive(Keepalive(), &arguments);
-  return arguments;
+Client::Client(const std::string& address, absl::Duration patience)
+    : Client(std::make_unique<Connection>(ServerList::Parse("--server", address).value(), ChannelSecurity(), patience)) {
+  connection_->Dial().IgnoreError();  // without a token nothing is refused
 }
 
-Client::Client(const std::string& address, absl::Duration patience)
-    : Client(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ClientArguments()), address, patience) {}
+Client::Client(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
 
-Client::Client(std::shared_ptr<grpc::Channel> channel, const std::string& address, absl::Duration patience)
-    : connection_(std::make_unique<Connection>(std::move(channel), address, patience)) {}
+absl::StatusOr<std::unique_ptr<Client>> Client::Open(ServerList servers, ChannelSecurity security,
+                                                     std::optional<absl::Duration> patience) {
+  const absl::Duration limit = patience.value_or(servers.has_others() ? kFailover : kPatience);
+  auto connection = std::make_unique<Connection>(std::move(servers), std::move(security), limit);
+  RETURN_IF_ERROR(connection->Dial());
+  return std::unique_ptr<Client>(new Client(std::move(connection)));
+}
 
 Client::~Client() = default;
 
-const std::string& Client::address() const { return connection_->address; }
+const std::string& Client::address() const { return connection_->servers.text(); }
 
 absl::StatusOr<v1::Job> Client::CreateJob(const v1::CreateJobRequest& request) {
   return connection_->Call(&Stub::CreateJob, request, !request.request_id().empty());
@@ -243,6 +291,9 @@ absl::StatusOr<v1::FlightRecord> Client::GetFlightRecord(const v1::GetFlightReco
 absl::StatusOr<v1::ListWorkersResponse> Client::ListWorkers(const v1::ListWorkersRequest& request) {
   return connection_->CallForAll(&Stub::ListWorkers, request);
 }
+absl::StatusOr<v1::ServerInfo> Client::GetServerInfo() {
+  return connection_->Call(&Stub::GetServerInfo, v1::GetServerInfoRequest());
+}
 absl::StatusOr<v1::Worker> Client::GetWorker(const v1::GetWorkerRequest& request) {
   return connection_->Call(&Stub::GetWorker, request);
 }
@@ -251,17 +302,17 @@ absl::StatusOr<v1::Worker> Client::DrainWorker(const v1::DrainWorkerRequest& req
 }
 
 absl::StatusOr<v1::CreateTokenResponse> Client::CreateToken(const v1::CreateTokenRequest& request) {
-  return connection_->TokenCall(&v1::AccessControl::Stub::CreateToken, request);
+  return connection_->Call(&v1::AccessControl::Stub::CreateToken, request, false);
 }
 absl::StatusOr<v1::ListTokensResponse> Client::ListTokens(const v1::ListTokensRequest& request) {
-  return connection_->TokenCall(&v1::AccessControl::Stub::ListTokens, request);
+  return connection_->Call(&v1::AccessControl::Stub::ListTokens, request);
 }
 absl::StatusOr<v1::Token> Client::RevokeToken(const v1::RevokeTokenRequest& request) {
-  return connection_->TokenCall(&v1::AccessControl::Stub::RevokeToken, request);
+  return connection_->Call(&v1::AccessControl::Stub::RevokeToken, request);
 }
 
 absl::StatusOr<v1::ListAuditRecordsResponse> Client::ListAuditRecords(const v1::ListAuditRecordsRequest& request) {
-  return connection_->TokenCall(&v1::AccessControl::Stub::ListAuditRecords, request);
+  return connection_->Call(&v1::AccessControl::Stub::ListAuditRecords, request);
 }
 
 absl::StatusOr<v1::Estimate> Client::Simulate(const v1::SimulateRequest& request, const std::function<bool()>& interrupted) {
@@ -276,18 +327,15 @@ absl::StatusOr<v1::TraceFile> Client::GetPredictedTrace(const v1::GetPredictedTr
 absl::StatusOr<v1::PlanResult> Client::Plan(const v1::PlanRequest& request,
                                             const std::function<void(const v1::PlanningProgress&)>& progress,
                                             const std::function<bool()>& interrupted) {
-  grpc::ClientContext context;
   v1::PlanResponse response;
-  grpc::Status status;
-  {
-    const Interrupter interrupter(&context, interrupted);
-    auto reader = connection_->stub->Plan(&context, request);
+  const grpc::Status status = connection_->Long(interrupted, [&](grpc::ClientContext* context) {
+    auto reader = connection_->stub->Plan(context, request);
     while (reader->Read(&response)) {
       if (response.has_progress()) progress(response.progress());
     }
-    status = reader->Finish();
-  }
-  if (!status.ok()) return ToStatus(status, connection_->address);
+    return reader->Finish();
+  });
+  if (!status.ok()) return ToStatus(status, connection_->servers.text());
   if (!response.has_result()) return absl::InternalError("the server ended the planning without a result");
   return response.result();
 }
@@ -323,8 +371,9 @@ absl::Status Client::WatchJob(const std::string& name, const WatchCallbacks& cal
     const bool away = status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
                       status.error_code() == grpc::StatusCode::CANCELLED ||
                       status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
-    if (!away || (!answered && absl::Now() > give_up)) return ToStatus(status, connection_->address);
-    if (answered && callbacks.away) callbacks.away(ToStatus(status, connection_->address));
+    if (!away || (!answered && absl::Now() > give_up)) return ToStatus(status, connection_->servers.text());
+    if (answered && callbacks.away) callbacks.away(ToStatus(status, connection_->servers.text()));
+    RETURN_IF_ERROR(connection_->MoveOn(status));
     for (absl::Time end = absl::Now() + backoff.Next(); absl::Now() < end;) {
       if (connection_->Pause(status, 2 * kLook)) break;
       if (callbacks.interrupted && callbacks.interrupted()) return absl::CancelledError("interrupted");

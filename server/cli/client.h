@@ -6,31 +6,30 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/channel.h"
 #include "proto/legoai/v1/access.pb.h"
 #include "proto/legoai/v1/control_plane.pb.h"
-
-namespace grpc {
-class Channel;
-class ChannelArguments;
-}  // namespace grpc
+#include "proto/server_list.h"
 
 namespace legoai::cli {
 
-// How its channels behave: sizes, pauses, keepalive.
-grpc::ChannelArguments ClientArguments();
-
 class Client {
  public:
+  static constexpr absl::Duration kPatience = absl::Seconds(3);
+
   // `address`: HOST:PORT. Connects at the first call. `patience`: how long a call is retried while the server does not answer.
-  explicit Client(const std::string& address, absl::Duration patience = absl::Seconds(3));
-  // Over a channel to `address` (proto/channel.h).
-  Client(std::shared_ptr<grpc::Channel> channel, const std::string& address, absl::Duration patience = absl::Seconds(3));
+  explicit Client(const std::string& address, absl::Duration patience = kPatience);
+  // One after the other is asked until one answers, for so long that another leads where the leader was lost. Errors: those of
+  // MakeChannel (proto/channel.h).
+  static absl::StatusOr<std::unique_ptr<Client>> Open(ServerList servers, ChannelSecurity security,
+                                                      std::optional<absl::Duration> patience = std::nullopt);
   ~Client();
 
   // Retried only with a request_id, because they might be done twice.
@@ -51,6 +50,7 @@ class Client {
   absl::StatusOr<v1::ListStepTracesResponse> ListStepTraces(const v1::ListStepTracesRequest& request);
   absl::StatusOr<v1::TraceFile> GetStepTrace(const v1::GetStepTraceRequest& request);
   absl::StatusOr<v1::FlightRecord> GetFlightRecord(const v1::GetFlightRecordRequest& request);
+  absl::StatusOr<v1::ServerInfo> GetServerInfo();
   absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
   absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
   // `interrupted` is polled, here and below; then Cancelled.
@@ -76,7 +76,7 @@ class Client {
   // resumes from the last version when the server is back.
   absl::Status WatchJob(const std::string& name, const WatchCallbacks& callbacks);
 
-  const std::string& address() const;
+  const std::string& address() const;  // as it was given: all of them
 
   // Whose jobs are meant where only an id or a name is given: "projects/default" unless it is set.
   const std::string& project() const { return project_; }
@@ -84,6 +84,8 @@ class Client {
 
  private:
   struct Connection;
+  explicit Client(std::unique_ptr<Connection> connection);
+
   const std::unique_ptr<Connection> connection_;
   std::string project_ = "projects/default";
 };

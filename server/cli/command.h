@@ -34,6 +34,7 @@ Command TracesCommand();  // of steps, measured and predicted
 Command CancelCommand();
 Command RetryCommand();
 Command WorkersCommand();  // the machines that train
+Command ServersCommand();  // which of several servers leads
 Command TokenCommand();    // who may call it
 Command AuditCommand();    // who did
 

@@ -32,8 +32,8 @@ std::vector<Command> AllCommands() {
   version.example = "lego version";
   std::vector<Command> commands = {
       SubmitCommand(),     ListCommand(),     GetCommand(),       WatchCommand(),        WaitCommand(),        LogsCommand(),
-      TracesCommand(),     CancelCommand(),   RetryCommand(),     WorkersCommand(),      PlanCommand(),        SimulateCommand(),
-      CompareCommand(),    CompareTraceCommand(), SweepCommand(), ScheduleCommand(),     SacCommand(),         TrainCommand(),
+      TracesCommand(),     CancelCommand(),   RetryCommand(),     WorkersCommand(),      ServersCommand(),
+      PlanCommand(),       SimulateCommand(), CompareCommand(),    CompareTraceCommand(), SweepCommand(), ScheduleCommand(),     SacCommand(),         TrainCommand(),
       GenerateCommand(),   CheckpointsCommand(), FlightCommand(), ModelsCommand(),       HardwareCommand(),    CalibrateCommand(),
       UpCommand(),         TokenCommand(),        AuditCommand(),       {version, PrintVersion}};
   std::vector<CommandSpec> specs;

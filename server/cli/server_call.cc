@@ -12,13 +12,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/process/secret_file.h"
 #include "proto/channel.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "proto/server_list.h"
 #include "proto/status.h"
 #include "proto/text.h"
 #include "server/jobs/names.h"
@@ -37,15 +37,6 @@ constexpr char kProjectEnvironment[] = "LEGOAI_PROJECT";
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-absl::Status CheckAddress(const std::string& source, const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  const bool legal = colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 &&
-                     port <= 65535 && address.find_first_of("/ \t") == std::string::npos;
-  if (legal || absl::StartsWith(address, "unix:")) return absl::OkStatus();
-  return FieldError(source, address, absl::StrCat("must be HOST:PORT, as in ", kDefaultServer));
 }
 
 // Ids are in capitals; who types one may not be.
@@ -108,7 +99,8 @@ absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& t
 
 Option ServerOption() {
   return {"server", "ADDRESS",
-          absl::StrCat("HOST:PORT of the server; ", kEnvironment, " or ", kDefaultServer, " if it is not given")};
+          absl::StrCat("HOST:PORT of the server, or of several over one store, with commas; ", kEnvironment, " or ",
+                       kDefaultServer, " if it is not given")};
 }
 
 absl::StatusOr<std::string> ServerAddress(const Arguments& arguments) {
@@ -116,7 +108,7 @@ absl::StatusOr<std::string> ServerAddress(const Arguments& arguments) {
   const char* environment = std::getenv(kEnvironment);
   if (!arguments.Has("server") && environment && *environment) source = kEnvironment, address = environment;
   if (!arguments.Has("server") && address.empty()) return std::string(kDefaultServer);
-  RETURN_IF_ERROR(CheckAddress(source, address));
+  RETURN_IF_ERROR(ServerList::Parse(source, address).status());
   return address;
 }
 
@@ -159,10 +151,10 @@ absl::StatusOr<ChannelSecurity> ReadSecurity(const Arguments& arguments) {
 
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments) {
   ASSIGN_OR_RETURN(auto address, ServerAddress(arguments));
-  ASSIGN_OR_RETURN(const auto security, ReadSecurity(arguments));
-  ASSIGN_OR_RETURN(auto channel, MakeChannel(address, security, ClientArguments()));
+  ASSIGN_OR_RETURN(auto servers, ServerList::Parse("--server", address));
+  ASSIGN_OR_RETURN(auto security, ReadSecurity(arguments));
   ASSIGN_OR_RETURN(auto project, ProjectOf(arguments));
-  auto client = std::make_unique<Client>(std::move(channel), address);
+  ASSIGN_OR_RETURN(auto client, Client::Open(std::move(servers), std::move(security)));
   client->set_project(std::move(project));
   return client;
 }

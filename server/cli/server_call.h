@@ -27,6 +27,8 @@ absl::StatusOr<std::string> ServerAddress(const Arguments& arguments);
 // A client of that server, with the token and the certificates that the call names. Errors: those of MakeChannel
 // (proto/channel.h), and of the token's file.
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);
+// The token and the certificates that the call names. Errors: of the token's file.
+absl::StatusOr<ChannelSecurity> ReadSecurity(const Arguments& arguments);
 
 // The resource name of a job. `text` is a resource name, an id in the client's project, a unique prefix or suffix of an id among the
 // latest 1,000 jobs, or a display name of one of these: of several with this name the latest that has not ended, or else the

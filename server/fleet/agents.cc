@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "core/process/build_version.h"
 #include "proto/errors.h"
 #include "server/fleet/offers.h"
 
@@ -153,6 +154,14 @@ void Agents::Break(uint64_t session, const absl::Status& why) {
   found->second.link->Close(why);
 }
 
+void Agents::EndAll(const absl::Status& why) {
+  const MutexLock lock(mutex_);
+  for (auto& [id, session] : sessions_) {
+    session.broken = true;
+    session.link->Close(why);
+  }
+}
+
 std::optional<Agents::Return> Agents::TakeReturn(uint64_t session, int64_t durable_telemetry) {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
@@ -265,13 +274,15 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
   const absl::Duration now = options_.steady();
   std::vector<scheduler::WorkerView> views;
   for (const auto& [name, entry] : workers_) {
+    // Trainers of another build have other recipes and checkpoints.
+    const bool same_build = entry.facts.build_version() == launch::BuildVersion();
     const bool heard = now - entry.heard < 2.5 * options_.heartbeat_interval + absl::Seconds(1);
     views.push_back({.name = name,
                      .pool = entry.facts.pool(),
                      .device_type = entry.facts.device().type(),
                      .slots = entry.facts.slots(),
                      .free = entry.facts.slots(),
-                     .accepts = entry.session != 0 && heard && !entry.leaves && entry.facts.state() == v1::READY,
+                     .accepts = entry.session != 0 && heard && same_build && !entry.leaves && entry.facts.state() == v1::READY,
                      .kind = SlotKind(entry.facts),
                      .gang = GangOf(entry.facts),
                      .place = TopologyOf(entry.facts)});

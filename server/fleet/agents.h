@@ -71,6 +71,9 @@ class Agents {
   // Accepts no more of its messages and closes its link.
   void Break(uint64_t session, const absl::Status& why);
 
+  // The same for all.
+  void EndAll(const absl::Status& why);
+
   // A reconnecting agent lists the leases whose trainers it still runs. Returns that list and the worker once, when all telemetry
   // that the agent had is durable, so that the worker's leases can be checked against it.
   struct Return {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "core/process/build_version.h"
+
 namespace legoai::server {
 namespace {
 
@@ -20,6 +24,7 @@ class AgentsTest : public testing::Test {
     hello.mutable_worker()->set_instance(instance);
     hello.mutable_worker()->set_host(host);
     hello.mutable_worker()->set_slots(slots);
+    hello.mutable_worker()->set_build_version(std::string(launch::BuildVersion()));
     return hello;
   }
   uint64_t Open(const v1::Hello& hello, Link* link) {

@@ -120,6 +120,8 @@ class Controller : public Fleet {
   void CommitRequest(uint64_t session, const v1::CommitRequest& request);
   void Goodbye(uint64_t session);
   void Disconnected(uint64_t session);  // `link` is not used afterwards
+  // Another server leads, or will: every agent is told so by `why`, with which its stream ends, and looks for that one.
+  void Resign(const absl::Status& why) { agents_.EndAll(why); }
 
   std::vector<v1::Worker> Workers() const override;
   void VisitWorkers(absl::FunctionRef<bool(const v1::Worker& facts, bool connected)> visit) const override { agents_.Visit(visit); }

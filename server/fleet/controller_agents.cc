@@ -10,6 +10,7 @@
 #include "core/process/build_version.h"
 #include "core/process/mutex.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "proto/status.h"
 #include "server/fleet/attempt_facts.h"
 #include "server/fleet/controller.h"
@@ -54,7 +55,10 @@ absl::Status CheckHello(const v1::Hello& hello) {
                       "must be workers/ and 1 to 63 letters, digits, dots, hyphens or underscores, the first a letter or digit: "
                       "give --name");
   }
-  if (worker.build_version() != launch::BuildVersion()) {
+  // One of another build goes on with what it trains, while builds are replaced one after the other, and gets nothing new.
+  const bool understood = hello.protocol() >= std::max<int64_t>(1, kAgentProtocol - 1) &&
+                          hello.protocol() <= kAgentProtocol;
+  if (worker.build_version() != launch::BuildVersion() && !understood) {
     return FieldError(
         "worker.build_version", worker.build_version(),
         absl::StrCat("this server is of build ", std::string(launch::BuildVersion()), ": install the same build on both"),
@@ -108,6 +112,11 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
   LogInfo(absl::StrCat(facts.name(), " has connected: ", facts.slots(), " slots of ", facts.device().type(), ", pool ",
                        facts.pool(), ", ", hello.leases_size(), " leases"),
           {.worker = facts.name()});
+  if (facts.build_version() != launch::BuildVersion()) {
+    LogWarning(absl::StrCat(facts.name(), " is of build ", facts.build_version(), ", this server of ",
+                            std::string(launch::BuildVersion()), ": it goes on with what it has and gets nothing new"),
+               {.worker = facts.name()});
+  }
   JudgeLeases(id, acknowledged);
   notifier_->WorkersChanged();
   bell_.Ring();

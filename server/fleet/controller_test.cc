@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include "core/process/build_version.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/transition.h"
 
@@ -485,11 +487,35 @@ TEST_F(GrantTest, AnAgentThatReconnectsHearsOfIt) {
   EXPECT_EQ(Get(job).state(), LEASED);
 }
 
+// Builds are replaced one after the other: what runs goes on, and comes to its end.
+TEST_F(FleetTest, AnAgentOfAnotherBuildKeepsWhatItHasAndGetsNothingNew) {
+  const v1::StartAttempt first = Begin(&agent_);
+  ReportStep(&agent_, first.lease(), 1);
+  agent_.hello.mutable_worker()->set_build_version("0.0.1+other");
+  agent_.hello.set_protocol(kAgentProtocol);
+  *agent_.hello.add_leases() = first.lease();
+  agent_.hello.set_last_telemetry(agent_.sequence);
+  Connect(&agent_);
+  ReportStep(&agent_, first.lease(), 2);
+  EXPECT_TRUE(Commit(&agent_, first.lease(), 2).commit());
+  ReportEnd(&agent_, first.lease(), absl::OkStatus());
+  AwaitState(first.lease().job(), v1::SUCCEEDED);
+  const std::string next = Submit(2);
+  AwaitDecision();
+  EXPECT_EQ(Get(next).attempts(), 0);
+  TestAgent same("b");
+  Connect(&same);
+  EXPECT_EQ(same.link.NextStart().lease().job(), next);
+  EXPECT_FALSE(agent_.link.Has([](const v1::ToAgent& message) { return message.has_start(); }));
+}
+
 TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
   agent_.hello.mutable_worker()->set_build_version("0.0.1+other");
   const auto other_build = controller_->Connect(agent_.hello, &agent_.link);
   EXPECT_EQ(other_build.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(GetFieldViolation(other_build.status())->field(), "worker.build_version");
+  agent_.hello.set_protocol(kAgentProtocol + 1);
+  EXPECT_EQ(GetFieldViolation(controller_->Connect(agent_.hello, &agent_.link).status())->field(), "worker.build_version");
   TestAgent bad_name("a/b"), no_slots("a", 0);
   EXPECT_EQ(GetFieldViolation(controller_->Connect(bad_name.hello, &bad_name.link).status())->field(), "worker.name");
   EXPECT_EQ(GetFieldViolation(controller_->Connect(no_slots.hello, &no_slots.link).status())->field(), "worker.slots");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,19 @@
 
 namespace legoai::server {
 
+// Who leads of several servers over one store, as the one knows that is asked.
+struct Leadership {
+  bool leads = true;
+  std::string address = {};                 // of this server's gRPC, as others reach it
+  std::optional<v1::Leader> leader = {};    // this server included
+};
+
 class Fleet {
  public:
   virtual ~Fleet() = default;
+
+  // One server leads by itself.
+  virtual Leadership Leading() const { return {}; }
 
   // By name, with current state, connection and use.
   virtual std::vector<v1::Worker> Workers() const = 0;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/job_watch.h"
+#include "server/rpc/leader_calls.h"
 
 namespace legoai::server {
 
@@ -28,6 +29,9 @@ struct Handlers {
   std::set<std::string> slow;             // those that take seconds, which have a queue of their own
   JobPoll poll_job;                       // WatchJob, one poll after another
   std::function<void()> before_scrape;    // sets the gauges of Metrics; may be empty
+  LeaderCalls* leader = nullptr;          // not owned; null: this server answers every call itself
+  // What /readyz says, or why the server is not ready; empty: always "ok".
+  std::function<absl::StatusOr<std::string>()> ready;
 };
 
 // The methods of the service ControlPlane, answered by the same functions as over gRPC. Thread-safe. `control` is not owned and

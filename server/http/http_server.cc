@@ -91,6 +91,9 @@ class Server : public HttpServer {
   void StreamPlan(const Shared& exchange, const access::Identity& who, const MethodDescriptor* method);
   void WatchJob(const Shared& exchange, const access::Identity& who);
   void StreamChanges(const Shared& exchange, const access::Identity& who);
+  PassedCall PassedBy(const Shared& exchange);
+  absl::Status Answer(const PassedCall& passed, const Transcoder::Call& call, Message* response) const;
+  void ReplyReady(const Shared& exchange);
   std::string ConnectionMetrics() const;
   void ReplyMetrics(const Shared& exchange);
   void ReplyCluster(const Shared& exchange);
@@ -285,6 +288,7 @@ void Server::Route(const Shared& exchange) {
     return;
   }
   if (path == "/healthz") return exchange->Reply(200, "text/plain; charset=utf-8", "ok\n");
+  if (path == "/readyz") return ReplyReady(exchange);
   if (path == "/catalog.json") return exchange->ReplyJson(200, CatalogJson());
   if (path.starts_with(kClusters)) return ReplyCluster(exchange);
   ReplyFile(exchange);
@@ -378,12 +382,13 @@ void Server::CallUnary(const Shared& exchange, const access::Identity& who, cons
   const bool slow = handlers_.slow.count(method->name()) > 0;
   if (slow) exchange->WatchForEnd();
   const bool absent_is_empty = exchange->method() == "GET" && exchange->Header("Prefer") == kAbsentIsEmpty;
-  Submit(exchange, slow, [this, exchange, who, method, absent_is_empty, body = exchange->TakeBody()] {
+  Submit(exchange, slow,
+         [this, exchange, who, method, absent_is_empty, passed = PassedBy(exchange), body = exchange->TakeBody()] {
     auto call = ReadCall(*exchange, who, body);
     if (!call.ok()) return PostError(exchange, call.status());
     const std::unique_ptr<Message> response(
         google::protobuf::MessageFactory::generated_factory()->GetPrototype(method->output_type())->New());
-    const absl::Status status = handlers_.unary.at(method->name())(*call->request, CancelledBy(exchange), response.get());
+    const absl::Status status = Answer(passed, *call, response.get());
     AuditCall(CallerOf(*exchange, who), method->name(), *call->request, status);
     if (absl::IsNotFound(status) && absent_is_empty) return loop_.Post([exchange] { exchange->Reply(204, "", ""); });
     if (!status.ok()) return PostError(exchange, status);
@@ -392,6 +397,29 @@ void Server::CallUnary(const Shared& exchange, const access::Identity& who, cons
       return loop_.Post([exchange, file = *file] { ReplyTrace(*exchange, file); });
     loop_.Post([exchange, json = ToJson(*response, -1)] { exchange->ReplyJson(200, json); });
   });
+}
+
+PassedCall Server::PassedBy(const Shared& exchange) {
+  // The page's cookie becomes what other servers understand.
+  const std::string secret = SecretOf(exchange->Header("Authorization"), exchange->Header("Cookie"));
+  return {.authorization = secret.empty() ? "" : absl::StrCat("Bearer ", secret),
+          .passed_on = !exchange->Header(kPassedOn).empty(),
+          .cancelled = CancelledBy(exchange)};
+}
+
+absl::Status Server::Answer(const PassedCall& passed, const Transcoder::Call& call, Message* response) const {
+  const std::string& method = call.method->name();
+  if (handlers_.leader != nullptr) {
+    if (auto status = handlers_.leader->PassOn(method, passed, *call.request, response)) return *std::move(status);
+  }
+  return handlers_.unary.at(method)(*call.request, passed.cancelled, response);
+}
+
+// Asked often, and answered from memory.
+void Server::ReplyReady(const Shared& exchange) {
+  const absl::StatusOr<std::string> ready = handlers_.ready ? handlers_.ready() : absl::StatusOr<std::string>("ok");
+  if (!ready.ok()) return ReplyError(*exchange, ready.status(), 503);
+  exchange->Reply(200, "text/plain; charset=utf-8", *ready + "\n");
 }
 
 // Given back when nobody holds it any more. Null: there is none, which is answered.
@@ -438,7 +466,7 @@ void Server::StreamPlan(const Shared& exchange, const access::Identity& who, con
   const std::shared_ptr<void> place = TakePlace(exchange);  // given back when the work is done, or dropped
   if (!place) return;
   exchange->WatchForEnd();
-  Submit(exchange, true, [this, exchange, who, method, place, body = exchange->TakeBody()] {
+  Submit(exchange, true, [this, exchange, who, method, place, passed = PassedBy(exchange), body = exchange->TakeBody()] {
     auto call = ReadCall(*exchange, who, body);
     if (!call.ok()) return PostError(exchange, call.status());
     const auto send = [this, exchange](const Message& message) {
@@ -450,9 +478,12 @@ void Server::StreamPlan(const Shared& exchange, const access::Identity& who, con
       });
       return !exchange->gone();
     };
-    const absl::Status status = handlers_.streams.at(method->name())(*call->request, send, CancelledBy(exchange));
-    AuditCall(CallerOf(*exchange, who), method->name(), *call->request, status);
-    if (!status.ok()) return PostError(exchange, status);
+    std::optional<absl::Status> status;
+    const auto* plan = google::protobuf::DynamicCastToGenerated<const v1::PlanRequest>(call->request.get());
+    if (handlers_.leader != nullptr && plan != nullptr) status = handlers_.leader->PassOnPlan(passed, *plan, send);
+    if (!status) status = handlers_.streams.at(method->name())(*call->request, send, passed.cancelled);
+    AuditCall(CallerOf(*exchange, who), method->name(), *call->request, *status);
+    if (!status->ok()) return PostError(exchange, *status);
     loop_.Post([exchange] { exchange->EndEvents(); });
   });
 }

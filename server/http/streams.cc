@@ -80,6 +80,8 @@ void ChangesStream::Start(Notifier* notifier) {
     const MutexLock lock(changes->mutex);
     if (job.empty()) {
       changes->workers = true;
+    } else if (job == Notifier::kAnyJob) {
+      changes->all_jobs = true;
     } else if (changes->jobs.size() <= kMaxNames) {
       changes->jobs.insert(job);
     }
@@ -89,14 +91,14 @@ void ChangesStream::Start(Notifier* notifier) {
 void ChangesStream::Tick() {
   if (over() || IsSlow()) return;
   std::set<std::string> jobs;
-  bool workers = false;
+  bool workers = false, all = false;
   {
     const MutexLock lock(changes_->mutex);
     jobs.swap(changes_->jobs);
     workers = std::exchange(changes_->workers, false);
+    all = std::exchange(changes_->all_jobs, false) || jobs.size() > kMaxNames;
   }
-  if (!jobs.empty()) {
-    const bool all = jobs.size() > kMaxNames;
+  if (all || !jobs.empty()) {
     if (all) jobs.clear();
     SendEvent("jobs", "", nlohmann::ordered_json{{"jobs", jobs}, {"all", all}}.dump());
   }

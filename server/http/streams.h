@@ -86,7 +86,7 @@ class ChangesStream : public EventStream {
   struct Changes {
     Mutex mutex;
     std::set<std::string> jobs ABSL_GUARDED_BY(mutex);
-    bool workers ABSL_GUARDED_BY(mutex) = false;
+    bool workers ABSL_GUARDED_BY(mutex) = false, all_jobs ABSL_GUARDED_BY(mutex) = false;
   };
   static constexpr size_t kMaxNames = 200;
 

@@ -53,6 +53,16 @@ void Notifier::WorkersChanged() {
   Notify("");
 }
 
+void Notifier::AllChanged() {
+  const MutexLock lock(mutex_);
+  Call("", "");
+  Call("", kAnyJob);
+  for (const auto& [job, of_job] : subscriptions_) {
+    if (job.empty()) continue;
+    for (const auto& [id, callback] : of_job) callback(job);
+  }
+}
+
 void Notifier::SetPlanning(const std::string& job, const v1::PlanningProgress& progress) {
   const MutexLock lock(mutex_);
   planning_[job] = progress;

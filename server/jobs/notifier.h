@@ -17,6 +17,8 @@ namespace legoai::server {
 
 class Notifier {
  public:
+  static constexpr char kAnyJob[] = "*";
+
   // Ends the subscription when destroyed; the callback does not run afterwards. The Notifier must outlive it.
   class Subscription {
    public:
@@ -34,13 +36,15 @@ class Notifier {
 
   // `job`: resource name; empty: changes of all jobs and workers.
   std::unique_ptr<Subscription> Subscribe(const std::string& job, std::function<void()> callback);
-  // All changes, with the name of the job; empty if a worker has changed.
+  // All changes, with the name of the job; empty if a worker has changed, kAnyJob if any job may have.
   std::unique_ptr<Subscription> SubscribeToNames(std::function<void(const std::string& job)> callback);
   // Call it after the change is durable.
   void JobChanged(const std::string& job);
   // Something about these jobs that is not stored has changed: why they wait.
   void JobsChanged(const std::vector<std::string>& jobs);
   void WorkersChanged();
+  // Anything may have changed, as after another server has written: all that wait are woken.
+  void AllChanged();
 
   // Progress of planning is only kept here.
   void SetPlanning(const std::string& job, const v1::PlanningProgress& progress);

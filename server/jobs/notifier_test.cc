@@ -25,6 +25,19 @@ TEST(NotifierTest, WhoWaitsForAJobHearsOfItAloneAndWhoWaitsForAllOfAll) {
   EXPECT_EQ(names, (Names{"a", "b", "c", "a", ""}));
 }
 
+TEST(NotifierTest, WhereAnythingMayHaveChangedAllAreWoken) {
+  Notifier notifier;
+  int one = 0, all = 0;
+  Names names;
+  const auto first = notifier.Subscribe("a", [&] { ++one; });
+  const auto every = notifier.Subscribe("", [&] { ++all; });
+  const auto by_name = notifier.SubscribeToNames([&](const std::string& job) { names.push_back(job); });
+  notifier.AllChanged();
+  EXPECT_EQ(one, 1);
+  EXPECT_GE(all, 1);
+  EXPECT_EQ(names, (Names{"", Notifier::kAnyJob}));
+}
+
 TEST(NotifierTest, AnEndedSubscriptionHearsNothing) {
   Notifier notifier;
   int ended = 0, stays = 0;

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -29,6 +30,7 @@
 #include "core/process/build_version.h"
 #include "core/process/host_resources.h"
 #include "planner/lego_sim_pool.h"
+#include "proto/channel.h"
 #include "proto/errors.h"
 #include "proto/rpc.h"
 #include "proto/status.h"
@@ -40,6 +42,8 @@
 #include "server/http/http_server.h"
 #include "server/jobs/notifier.h"
 #include "server/jobs/request_checks.h"
+#include "server/leader/election.h"
+#include "server/leader/leader_client.h"
 #include "server/main/listen_address.h"
 #include "server/metrics/log.h"
 #include "server/metrics/registry.h"
@@ -66,6 +70,8 @@ ABSL_FLAG(double, calls_per_second, 200, "that one token may make in the long ru
 ABSL_FLAG(std::string, tls_cert, "",
           "PEM file of this server's certificate, with its chain: gRPC and HTTP speak TLS; read anew when it changes");
 ABSL_FLAG(std::string, tls_key, "", "PEM file of its key");
+ABSL_FLAG(std::string, peer_tls_ca, "",
+          "PEM file of the certificates by which servers over one store know each other, with TLS; --tls_client_ca if not given");
 ABSL_FLAG(std::string, tls_client_ca, "", "PEM file of the certificates that sign those of agents, which must then have one");
 ABSL_FLAG(bool, insecure, false, "listen on addresses that other machines can reach without asking for tokens, or in clear");
 ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1),
@@ -73,6 +79,11 @@ ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1),
 ABSL_FLAG(std::string, data, "", "folder of the store, created if missing; short for --store=sqlite:DATA/legoai.db");
 ABSL_FLAG(std::string, store, "",
           "sqlite:PATH or postgresql://USER@HOST:PORT/DATABASE (PostgreSQL 15 or newer, password in PGPASSWORD); or --data");
+ABSL_FLAG(std::string, advertise_address, "",
+          "HOST:PORT at which agents and other servers over the same PostgreSQL reach this one; --listen, with this host's name "
+          "where that is every address, if not given");
+ABSL_FLAG(absl::Duration, leader_lease, absl::Seconds(5),
+          "of several servers over one PostgreSQL: how long the one that leads may write nothing before another takes over");
 ABSL_FLAG(absl::Duration, store_check, absl::Minutes(1), "how long to check the store's files for damage at startup");
 ABSL_FLAG(bool, repair, false, "copy what is readable of a damaged store to a new one beside it, print a report, and exit");
 ABSL_FLAG(std::string, web, "", "folder of the built page; by default web beside the folder of this program, if it exists");
@@ -180,33 +191,51 @@ void EndFor(const absl::Status& error) {
   kill(getpid(), SIGTERM);
 }
 
-// The store, and what is done about damage, or another server that leads: the server ends, since what it goes on from may be
+// What is done about damage, or a store that this server must leave alone: the server ends, since what it goes on from may be
 // wrong. Trainers go on.
-struct ServedStore {
-  std::unique_ptr<store::Store> store;
-  std::shared_ptr<store::DamageLatch> damage = std::make_shared<store::DamageLatch>(EndFor);  // or that leader; the first one
-  std::shared_ptr<std::atomic<bool>> ends = std::make_shared<std::atomic<bool>>(false);       // the server was told to end
+struct Ending {
+  std::shared_ptr<store::DamageLatch> why = std::make_shared<store::DamageLatch>(EndFor);  // the first reason
+  std::shared_ptr<std::atomic<bool>> told = std::make_shared<std::atomic<bool>>(false);    // the server was told to end
 };
 
-absl::StatusOr<ServedStore> MakeStore(const std::string& url) {
-  ServedStore served;
-  store::SqliteOptions sqlite;
+// Told to end, by a signal that waits to be taken (WaitForSignal) or was.
+bool IsToldToEnd(const std::atomic<bool>& told) {
+  sigset_t pending;
+  sigpending(&pending);
+  return told || sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}
+
+absl::Status SetStores(const Ending& ending, ElectionOptions* options) {
+  store::SqliteOptions& sqlite = options->sqlite;
   sqlite.check_budget = absl::GetFlag(FLAGS_store_check);
   if (sqlite.check_budget <= absl::ZeroDuration()) return TimeError("--store_check", sqlite.check_budget, "must be positive");
-  sqlite.on_unfinished_check = [&] {
+  sqlite.on_unfinished_check = [budget = sqlite.check_budget] {
     LogWarning(absl::StrCat("the check of the store for damage was not finished within --store_check=",
-                            absl::FormatDuration(sqlite.check_budget), "; what was checked is whole"));
+                            absl::FormatDuration(budget), "; what was checked is whole"));
   };
   // Any thread may call it, and PostgreSQL's two may be called at a time.
-  sqlite.on_damage = [damage = served.damage](const absl::Status& error) { damage->Set(error); };
-  store::PostgresOptions postgres;
-  postgres.on_damage = sqlite.on_damage;
-  postgres.on_superseded = sqlite.on_damage;
-  postgres.on_trouble = [](const std::string& what) { LogWarning(absl::StrCat("store: ", what)); };
-  postgres.ends = [ends = served.ends] { return ends->load(); };
-  ASSIGN_OR_RETURN(auto store, store::OpenStore(url, sqlite, postgres));
-  served.store = std::move(store);
-  return served;
+  sqlite.on_damage = [why = ending.why](const absl::Status& error) { why->Set(error); };
+  options->postgres.on_damage = options->on_end = sqlite.on_damage;
+  options->postgres.on_trouble = [](const std::string& what) { LogWarning(absl::StrCat("store: ", what)); };
+  options->postgres.ends = [told = ending.told] { return IsToldToEnd(*told); };
+  options->lease = absl::GetFlag(FLAGS_leader_lease);
+  if (options->lease < absl::Seconds(1) || options->lease > absl::Minutes(1))
+    return TimeError("--leader_lease", options->lease, "must be 1s to 1m");
+  return absl::OkStatus();
+}
+
+// Empty where it cannot be known: a port that the system gives is not known before it listens.
+absl::StatusOr<std::string> AdvertisedAddress(const ListenAddress& listening) {
+  if (const std::string given = absl::GetFlag(FLAGS_advertise_address); !given.empty()) {
+    ASSIGN_OR_RETURN(const auto address, ParseListenAddress("--advertise_address", given));
+    if (address.port == 0) return FieldError("--advertise_address", given, "must have the port that others call");
+    return given;
+  }
+  if (listening.port == 0) return std::string();
+  if (listening.host != "0.0.0.0" && listening.host != "::") return ToText(listening);
+  char host[HOST_NAME_MAX + 1] = "";
+  gethostname(host, HOST_NAME_MAX);
+  return ToText({host, listening.port});
 }
 
 std::filesystem::path FolderOfThisProgram() {
@@ -288,6 +317,21 @@ std::shared_ptr<grpc::ServerCredentials> GrpcCredentials() {
   return tls::TlsServerCredentials(options);
 }
 
+// How a server that follows calls the leader.
+absl::StatusOr<ChannelSecurity> LeaderSecurity(const std::string& store_url) {
+  ChannelSecurity security;
+  security.ca_option = "--peer_tls_ca";
+  if (!TlsFlags().given() || store::SqlitePath(store_url)) return security;
+  security.ca = absl::GetFlag(FLAGS_peer_tls_ca).empty() ? TlsFlags().client_ca : absl::GetFlag(FLAGS_peer_tls_ca);
+  if (security.ca.empty()) {
+    return FieldError(security.ca_option, "",
+                      "is needed where TLS goes with a store that several servers share: a PEM file of the certificates that they "
+                      "trust each other by");
+  }
+  RETURN_IF_ERROR(MakeChannel("localhost:1", security, grpc::ChannelArguments()).status());
+  return security;
+}
+
 // The file that a flag names, or this one in --data.
 absl::StatusOr<std::string> FileOf(const char* flag, const std::string& given, const char* name) {
   if (!given.empty()) return given;
@@ -317,13 +361,14 @@ absl::StatusOr<Access> MakeAccess(store::Store* store) {
 }
 
 // Tokens that count, and who asks for them: nobody where they were not asked for.
-absl::Status PrepareTokens(access::Tokens* tokens, access::Gate* gate) {
+absl::Status PrepareTokens(access::Tokens* tokens, access::Gate* gate, bool leads) {
   if (gate == nullptr) {
     ASSIGN_OR_RETURN(const auto list, tokens->List(access::Anybody()));
     if (!list.tokens().empty())
       LogWarning("the store has tokens, but this server asks for none, and whoever reaches it can do everything: give --tokens");
     return absl::OkStatus();
   }
+  if (!leads) return gate->Begin();
   ASSIGN_OR_RETURN(const auto file,
                    FileOf("--first_token_file", absl::GetFlag(FLAGS_first_token_file), "first_operator.token"));
   ASSIGN_OR_RETURN(const bool made, tokens->MakeFirst(file));
@@ -355,12 +400,17 @@ absl::Status Serve() {
   ASSIGN_OR_RETURN(const auto url, StoreUrl());
   ASSIGN_OR_RETURN(const auto store_text, store::StoreText(url));
   ASSIGN_OR_RETURN(const auto sim, SimOptions());
-  ASSIGN_OR_RETURN(auto store, MakeStore(url));
+  ASSIGN_OR_RETURN(auto address, AdvertisedAddress(listening.grpc));
 
   Notifier notifier;
   Metrics metrics;
-  MeasuredStore measured(store.store.get(), &metrics);
-  ControllerOptions options = std::move(times);
+  Ending ending;
+  ElectionOptions election_options;
+  RETURN_IF_ERROR(SetStores(ending, &election_options));
+  election_options.store_url = url;
+  election_options.address = store::SqlitePath(url) ? "" : std::move(address);
+  ControllerOptions& options = election_options.controller;
+  options = std::move(times);
   options.simulators = sim.processes;
   planner::LegoSimOptions one = sim;
   one.processes = 1;
@@ -368,21 +418,23 @@ absl::Status Serve() {
   options.now_us = NowUs;
   options.steady = Steady;
   options.metrics = &metrics;
-  Controller controller(options, &measured, &notifier);
-  ControlPlane control_plane(&measured, &controller, &notifier, NowUs);
+  Election election(election_options, &notifier);
+  // Agents that come back at once find the leases that the store has.
+  RETURN_IF_ERROR(election.Start());
+  ASSIGN_OR_RETURN(const auto leader_security, LeaderSecurity(url));
+  LeaderClient leader([&election] { return election.Leading(); }, leader_security);
+  ControlPlane control_plane(&election, &election, &notifier, NowUs);
 
-  ASSIGN_OR_RETURN(const auto asked, MakeAccess(&measured));
+  ASSIGN_OR_RETURN(const auto asked, MakeAccess(&election));
   access::Gate* const gate = asked.gate.get();
-  access::Tokens tokens(&measured, gate, NowUs);
-  RETURN_IF_ERROR(PrepareTokens(&tokens, gate));
+  access::Tokens tokens(&election, gate, NowUs);
+  RETURN_IF_ERROR(PrepareTokens(&tokens, gate, election.Leading().leads));
 
   ThreadPool pool(kThreads);
-  GrpcControlPlane users(&control_plane, &pool, {}, &metrics, gate);
-  const auto agents =
-      MakeWorkerService(&controller, &pool, kWriters, {.gate = gate, .certificates = !TlsFlags().client_ca.empty()});
+  GrpcControlPlane users(&control_plane, &pool, {}, &metrics, gate, &leader);
+  const auto agents = MakeWorkerService([&election] { return election.LeadingController(); }, &pool, kWriters,
+                                        {.gate = gate, .certificates = !TlsFlags().client_ca.empty()});
   const auto access_control = MakeAccessControlService(&tokens, gate, asked.audit.get(), &pool);
-  // Agents that come back at once find the leases that the store has.
-  RETURN_IF_ERROR(controller.Begin());
   int grpc_port = 0;
   ASSIGN_OR_RETURN(auto grpc_server,
                    ListenGrpc(listening.grpc, {users.service(), agents.get(), access_control.get()}, &grpc_port));
@@ -401,27 +453,33 @@ absl::Status Serve() {
     http_options.gate = gate;
     http_options.tls = http_tls.get();
     auto before_scrape = [&] {
-      SetWorkerGauges(controller.Workers(), &metrics);
-      if (absl::Status status = SetJobGauges(measured, &metrics); !status.ok()) LogError(std::string(status.message()));
+      const Leadership leading = election.Leading();
+      metrics.SetLeading(leading.leads, leading.leader ? leading.leader->term() : 0);
+      if (!leading.leads) return ClearGauges(&metrics);
+      SetWorkerGauges(election.Workers(), &metrics);
+      if (absl::Status status = SetJobGauges(election, &metrics); !status.ok()) LogError(std::string(status.message()));
     };
-    ASSIGN_OR_RETURN(auto started, HttpServer::Start(http_options, ControlPlaneHandlers(&control_plane, before_scrape), &pool,
-                                                     &notifier, &metrics));
+    Handlers handlers = ControlPlaneHandlers(&control_plane, before_scrape);
+    handlers.leader = &leader;
+    handlers.ready = [&election] { return election.Ready(); };
+    ASSIGN_OR_RETURN(auto started, HttpServer::Start(http_options, std::move(handlers), &pool, &notifier, &metrics));
     http = std::move(started);
   }
   LogInfo(absl::StrCat("legoai-server ", std::string(launch::BuildVersion()), " serves"), {},
           {{"grpc", ToText({listening.grpc.host, grpc_port})},
            {"http_port", static_cast<int64_t>(http ? http->port() : 0)},
-           {"store", store_text}});
+           {"store", store_text},
+           {"leads", election.Leading().leads ? "yes" : "no"}});
   WarnOfOpenAddresses(listening.open);
 
   const int got = WaitForSignal(absl::GetFlag(FLAGS_insecure_reminder), [&] { WarnOfOpenAddresses(listening.open); });
-  *store.ends = true;
+  *ending.told = true;
   LogInfo(absl::StrCat("ends: ", strsignal(got), "; running trainers go on"));
   http.reset();
   users.EndWatches();
   grpc_server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   grpc_server->Wait();
-  return store.damage->Get();
+  return ending.why->Get();
 }
 
 }  // namespace

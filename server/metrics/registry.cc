@@ -102,6 +102,10 @@ struct Metrics::Families {
   Mutex use_mutex;
   std::set<Series> use ABSL_GUARDED_BY(use_mutex);
   prometheus::Gauge& agents = OneGauge(registry, "legoai_agents_connected", "Agents whose stream is open.");
+  prometheus::Gauge& leads = OneGauge(registry, "legoai_server_leads", "1: this server leads, 0: it follows another.");
+  prometheus::Gauge& term = OneGauge(registry, "legoai_leader_term", "Term of the server that leads, as this one knows it.");
+  prometheus::Counter& leaderships =
+      OneCounter(registry, "legoai_leaderships_total", "How often this server has begun to lead.");
   CounterFamily& http = Counters(registry, "legoai_http_requests_total", "HTTP requests by method and code of the answer.");
   Histogram& http_seconds =
       OneHistogram(registry, "legoai_http_request_seconds", "Time of HTTP requests that are no streams.", kFast);
@@ -141,6 +145,12 @@ void Metrics::SetSlots(std::string_view use, int64_t slots) {
   families_->slots.Add({{"use", std::string(use)}}).Set(static_cast<double>(slots));
 }
 void Metrics::SetConnectedAgents(int64_t agents) { families_->agents.Set(static_cast<double>(agents)); }
+
+void Metrics::SetLeading(bool leads, int64_t term) {
+  families_->leads.Set(leads ? 1 : 0);
+  families_->term.Set(static_cast<double>(term));
+}
+void Metrics::BeganToLead() { families_->leaderships.Increment(); }
 
 void Metrics::SetUse(const std::vector<v1::Worker>& workers) {
   Families& all = *families_;

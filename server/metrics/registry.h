@@ -27,6 +27,10 @@ class Metrics {
   void SetWorkers(std::string_view state, int64_t workers);  // legoai_workers{state}
   void SetSlots(std::string_view use, int64_t slots);        // legoai_slots{use}
   void SetConnectedAgents(int64_t agents);                   // legoai_agents_connected
+  // Of several servers over one store: whether this one leads, and the term of the one that does as it knows it.
+  // legoai_server_leads, legoai_leader_term; legoai_leaderships_total counts how often this server has begun to lead.
+  void SetLeading(bool leads, int64_t term);
+  void BeganToLead();
   // Of connected workers that have reported it; series of other workers are removed. legoai_worker_processor_usage_ratio{worker},
   // legoai_worker_memory_used_bytes{worker}, legoai_worker_gpu_utilization_ratio{worker,gpu},
   // legoai_worker_gpu_memory_used_bytes, legoai_worker_gpu_temperature_celsius, legoai_worker_gpu_power_watts

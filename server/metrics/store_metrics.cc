@@ -42,4 +42,10 @@ absl::Status SetJobGauges(store::Store& store, Metrics* metrics) {
   return absl::OkStatus();
 }
 
+void ClearGauges(Metrics* metrics) {
+  SetWorkerGauges({}, metrics);
+  for (int state = v1::SUBMITTED; state <= v1::CANCELLED; ++state)
+    metrics->SetJobs(EnumText(static_cast<v1::JobState>(state)), 0);
+}
+
 }  // namespace legoai::server

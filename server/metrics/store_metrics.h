@@ -17,6 +17,9 @@ void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics);
 // Blocks while the store reads. Errors: those of the store; the gauges then stay unchanged.
 absl::Status SetJobGauges(store::Store& store, Metrics* metrics);
 
+// Of a server that does not lead: the leader tells of jobs and workers, and a sum over the servers counts each once.
+void ClearGauges(Metrics* metrics);
+
 // A Store that measures how long its writes take until they are durable, and passes everything on to another store.
 class MeasuredStore : public store::Store {
  public:

@@ -41,6 +41,10 @@ absl::StatusOr<v1::ServerInfo> ControlPlane::GetServerInfo(const v1::GetServerIn
   info.set_start_time_us(start_time_us_);
   info.set_store(store_->Backend());
   info.set_schema_version(store_->SchemaVersion());
+  const Leadership leading = fleet_->Leading();
+  info.set_leads(leading.leads);
+  info.set_address(leading.address);
+  if (leading.leader) *info.mutable_leader() = *leading.leader;
   return info;
 }
 

@@ -25,10 +25,12 @@ using grpc::ServerUnaryReactor;
 
 class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
  public:
-  Service(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics, access::Gate* gate)
+  Service(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics, access::Gate* gate,
+          LeaderCalls* leader)
       : control_(control),
         metrics_(metrics),
         gate_(gate),
+        leader_(leader),
         source_{.poll = [control](const auto& request, WatchState* seen) { return control->PollJob(request, seen); },
                 .notifier = &control->notifier(),
                 .post = [this](auto work, auto after) { polls_.Post(std::move(work), after); }},
@@ -89,7 +91,13 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   }
 
   grpc::ServerWriteReactor<v1::PlanResponse>* Plan(CallbackServerContext* context, const v1::PlanRequest* request) override {
-    auto* plan = new PlanReactor(control_, *request, CountStream("Plan"));
+    const auto make = [this, passed = PassedBy(context)](const v1::PlanRequest& asked, const PlanReactor::Send& send,
+                                                         const std::function<bool()>& cancelled) {
+      std::optional<absl::Status> status;
+      if (leader_ != nullptr) status = leader_->PassOnPlan({passed.authorization, passed.passed_on, cancelled}, asked, send);
+      return status ? *status : control_->Plan(asked, send, cancelled);
+    };
+    auto* plan = new PlanReactor(make, *request, CountStream("Plan"));
     const auto who = Admit("Plan", *context, *request);
     if (who.ok()) AuditCall({"grpc", context->peer(), *who, gate_}, "Plan", *request, absl::OkStatus());
     plan->Begin(&plans_, who.status());
@@ -115,10 +123,10 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
       const auto who = Admit(method, *context, *request);
       absl::Status status = who.status();
       if (status.ok()) {
-        absl::StatusOr<Response> answer = handler(*request);
-        status = answer.status();
-        if (answer.ok()) *response = *std::move(answer);
-        if (answer.ok()) access::HideOthers(*who, response);
+        std::optional<absl::Status> passed;
+        if (leader_ != nullptr) passed = leader_->PassOn(method, PassedBy(context), *request, response);
+        status = passed ? *passed : Answer(handler, *request, response);
+        if (status.ok()) access::HideOthers(*who, response);
         AuditCall({"grpc", context->peer(), *who, gate_}, method, *request, status);
       }
       end(status);
@@ -127,11 +135,27 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
     return reactor;
   }
 
+  template <typename Request, typename Response, typename Handler>
+  static absl::Status Answer(const Handler& handler, const Request& request, Response* response) {
+    ASSIGN_OR_RETURN(*response, handler(request));
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<access::Identity> Admit(const char* method, const CallbackServerContext& context,
                                          const google::protobuf::Message& request) const {
     ASSIGN_OR_RETURN(auto who, IdentityOf(gate_, context, absl::StrCat("legoai.v1.ControlPlane/", method)));
     RETURN_IF_ERROR(AdmitCall({"grpc", context.peer(), who, gate_}, method, request));
     return who;
+  }
+  // Only as long as there is the context.
+  static PassedCall PassedBy(const CallbackServerContext* context) {
+    const auto& metadata = context->client_metadata();
+    const auto authorization = metadata.find(kAuthorization);
+    return {.authorization = authorization == metadata.end()
+                                 ? ""
+                                 : std::string(authorization->second.data(), authorization->second.size()),
+            .passed_on = metadata.count(kPassedOn) > 0,
+            .cancelled = [context] { return context->IsCancelled(); }};
   }
   void Count(const char* method, absl::StatusCode code, std::optional<double> seconds) {
     if (metrics_ != nullptr) metrics_->GrpcRequest(method, absl::StatusCodeToString(code), seconds);
@@ -143,6 +167,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   ControlPlane* const control_;
   Metrics* const metrics_;
   access::Gate* const gate_;
+  LeaderCalls* const leader_;
   const JobWatchSource source_;
   WatchSet watches_;
   // Gone before what they work on.
@@ -151,8 +176,8 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
 };
 
 GrpcControlPlane::GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics,
-                                   access::Gate* gate)
-    : service_(std::make_unique<Service>(control, pool, limits, metrics, gate)) {}
+                                   access::Gate* gate, LeaderCalls* leader)
+    : service_(std::make_unique<Service>(control, pool, limits, metrics, gate, leader)) {}
 
 GrpcControlPlane::~GrpcControlPlane() = default;
 

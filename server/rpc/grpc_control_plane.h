@@ -11,6 +11,7 @@
 #include "server/access/gate.h"
 #include "server/metrics/registry.h"
 #include "server/rpc/control_plane.h"
+#include "server/rpc/leader_calls.h"
 #include "server/rpc/thread_pool.h"
 
 namespace grpc {
@@ -33,9 +34,10 @@ struct GrpcLimits {
 class GrpcControlPlane {
  public:
   // Owns none of the pointers; all must outlive it. Every call is counted in `metrics`, which may be null, by method and status
-  // code. `gate` says who calls; null: the server asks for no tokens.
+  // code. `gate` says who calls; null: the server asks for no tokens. `leader`, which may be null, is asked whether a call is for
+  // another server.
   GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits = {}, Metrics* metrics = nullptr,
-                   access::Gate* gate = nullptr);
+                   access::Gate* gate = nullptr, LeaderCalls* leader = nullptr);
   // The grpc::Server must be destroyed first.
   ~GrpcControlPlane();
 

@@ -6,6 +6,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "proto/errors.h"
+#include "proto/not_leader.h"
 #include "proto/rpc.h"
 
 namespace legoai::server {
@@ -79,6 +80,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   info.set_reason(Reason(status.code()));
   info.set_domain(kDomain);
   Add(info, &rpc);
+  if (const auto leader = GetNotLeader(status)) Add(*leader, &rpc);
   if (absl::IsResourceExhausted(status)) AddRetry(RetryDelay(status).value_or(kPause), &rpc);
   if (rpc.ByteSizeLong() > kMostDetails) rpc.clear_details();
   return grpc::Status(static_cast<grpc::StatusCode>(rpc.code()), rpc.message(), rpc.SerializeAsString());

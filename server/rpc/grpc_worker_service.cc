@@ -34,13 +34,17 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
                public AgentLink,
                public std::enable_shared_from_this<Stream> {
  public:
-  Stream(Controller* controller, WorkQueue* writers, grpc::CallbackServerContext* context)
-      : controller_(controller), writers_(writers), context_(context) {}
+  Stream(absl::StatusOr<std::shared_ptr<Controller>> controller, WorkQueue* writers, grpc::CallbackServerContext* context)
+      : refusal_(controller.status()),
+        controller_(controller.ok() ? *std::move(controller) : nullptr),
+        writers_(writers),
+        context_(context) {}
 
   // If `admitted` is an error, the stream ends with it at once.
   void Begin(const absl::Status& admitted) {
     self_ = shared_from_this();
     if (!admitted.ok()) return Close(admitted);
+    if (!refusal_.ok()) return Refuse(refusal_);
     StartRead(&incoming_);
   }
 
@@ -180,7 +184,8 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
     Close(status);
   }
 
-  Controller* const controller_;
+  const absl::Status refusal_;  // of the stream as a whole; then there is no controller
+  const std::shared_ptr<Controller> controller_;
   WorkQueue* const writers_;
   grpc::CallbackServerContext* const context_;  // until OnDone
   std::shared_ptr<Stream> self_;                // gRPC's share
@@ -199,15 +204,15 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
 
 class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
  public:
-  WorkerServiceImpl(Controller* controller, ThreadPool* pool, int writers, const AgentAccess& access)
-      : controller_(controller),
+  WorkerServiceImpl(ControllerSource controller, ThreadPool* pool, int writers, const AgentAccess& access)
+      : controller_(std::move(controller)),
         gate_(access.gate),
         certificates_(access.certificates),
         writers_(pool, writers, kMostTasks),
         revocations_(gate_ == nullptr ? nullptr : gate_->AfterRefresh([this] { EndOthers(); })) {}
 
   grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(grpc::CallbackServerContext* context) override {
-    auto stream = std::make_shared<Stream>(controller_, &writers_, context);
+    auto stream = std::make_shared<Stream>(controller_(), &writers_, context);
     const auto who = Admit(*context);
     if (who.ok() && gate_ != nullptr) {
       const MutexLock lock(mutex_);
@@ -248,7 +253,7 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
     for (const auto& stream : over) stream->Close(access::NoLongerHeld());
   }
 
-  Controller* const controller_;
+  const ControllerSource controller_;
   access::Gate* const gate_;
   const bool certificates_;
   WorkQueue writers_;
@@ -261,7 +266,13 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
 
 std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, ThreadPool* pool, int writers,
                                                  const AgentAccess& access) {
-  return std::make_unique<WorkerServiceImpl>(controller, pool, writers, access);
+  return MakeWorkerService([controller] { return std::shared_ptr<Controller>(std::shared_ptr<Controller>(), controller); }, pool,
+                           writers, access);
+}
+
+std::unique_ptr<grpc::Service> MakeWorkerService(ControllerSource controller, ThreadPool* pool, int writers,
+                                                 const AgentAccess& access) {
+  return std::make_unique<WorkerServiceImpl>(std::move(controller), pool, writers, access);
 }
 
 }  // namespace legoai::server

@@ -5,7 +5,10 @@
 
 #include <grpcpp/impl/service_type.h>
 
+#include <functional>
 #include <memory>
+
+#include "absl/status/statusor.h"
 
 namespace legoai::access {
 class Gate;
@@ -25,6 +28,12 @@ struct AgentAccess {
 // Controller and pool are not owned and must outlive the service. At most `writers` threads of the pool write at a time, for all
 // agents together. The gate must outlive the service, too.
 std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, ThreadPool* pool, int writers,
+                                                 const AgentAccess& access = {});
+
+// The controller that an agent's stream has to the stream's end, or with which status it ends at once: asked for each stream,
+// since a server leads for a while and then does not. Thread-safe.
+using ControllerSource = std::function<absl::StatusOr<std::shared_ptr<Controller>>()>;
+std::unique_ptr<grpc::Service> MakeWorkerService(ControllerSource controller, ThreadPool* pool, int writers,
                                                  const AgentAccess& access = {});
 
 }  // namespace legoai::server

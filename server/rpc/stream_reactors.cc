@@ -66,11 +66,11 @@ void PlanReactor::Begin(WorkQueue* plans, const absl::Status& admitted) {
 }
 
 void PlanReactor::Run() {
-  End(control_->Plan(
-      request_, [this](const v1::PlanResponse& response) { return Send(response); }, [this] { return cancelled(); }));
+  End(planner_(
+      request_, [this](const v1::PlanResponse& response) { return SendOne(response); }, [this] { return cancelled(); }));
 }
 
-bool PlanReactor::Send(const v1::PlanResponse& response) {
+bool PlanReactor::SendOne(const v1::PlanResponse& response) {
   {
     const MutexLock lock(mutex_);
     if (cancelled_) return false;

@@ -80,9 +80,12 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse>, priv
 // the stream is over.
 class PlanReactor : public grpc::ServerWriteReactor<v1::PlanResponse> {
  public:
-  // `control` is not owned; `request` is copied. `ended` is called with the code with which the stream ends.
-  PlanReactor(ControlPlane* control, const v1::PlanRequest& request, std::function<void(absl::StatusCode)> ended)
-      : control_(control), request_(request), ended_(std::move(ended)) {}
+  // As ControlPlane::Plan, which it is or which is asked elsewhere.
+  using Send = std::function<bool(const v1::PlanResponse&)>;
+  using Planner = std::function<absl::Status(const v1::PlanRequest&, const Send&, const std::function<bool()>& cancelled)>;
+  // `request` is copied. `ended` is called with the code with which the stream ends.
+  PlanReactor(Planner planner, const v1::PlanRequest& request, std::function<void(absl::StatusCode)> ended)
+      : planner_(std::move(planner)), request_(request), ended_(std::move(ended)) {}
 
   // If `admitted` is an error, the stream ends with it at once.
   void Begin(WorkQueue* plans, const absl::Status& admitted);
@@ -94,13 +97,13 @@ class PlanReactor : public grpc::ServerWriteReactor<v1::PlanResponse> {
 
   void Run();
   // False if the client has left.
-  bool Send(const v1::PlanResponse& response);
+  bool SendOne(const v1::PlanResponse& response);
   // Ends the stream once what waits is sent.
   void End(const absl::Status& status);
   void Finish(const absl::Status& status);
   bool cancelled();
 
-  ControlPlane* const control_;
+  const Planner planner_;
   const v1::PlanRequest request_;
   const std::function<void(absl::StatusCode)> ended_;
   v1::PlanResponse response_;  // of the write in progress

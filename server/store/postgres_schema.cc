@@ -96,14 +96,30 @@ constexpr std::string_view kVersion2 = R"sql(
 CREATE TABLE tokens (name TEXT COLLATE "C" PRIMARY KEY, value BYTEA NOT NULL);
 )sql";
 
-constexpr std::string_view kMigrations[] = {kVersion1, kVersion2};
+// Where the leader is reached, for the servers beside it.
+constexpr std::string_view kVersion3 = R"sql(
+ALTER TABLE leader ADD COLUMN address TEXT NOT NULL DEFAULT '';
+)sql";
+
+constexpr std::string_view kMigrations[] = {kVersion1, kVersion2, kVersion3};
 
 absl::Status Refused(const PostgresConnection& connection, const std::string& remedy) {
   return PostgresFieldError(connection.target(), remedy, absl::StatusCode::kFailedPrecondition);
 }
 
-// 0 for an empty schema.
-absl::StatusOr<int64_t> VersionThere(PostgresConnection& connection) {
+absl::Status Migrate(PostgresConnection& connection, int64_t from, std::span<const std::string_view> migrations) {
+  std::string script = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL client_min_messages = error;";
+  for (size_t i = static_cast<size_t>(from); i < migrations.size(); ++i) script.append(migrations[i]).append(";");
+  absl::StrAppend(&script, "INSERT INTO meta VALUES ('schema_version', ", migrations.size(),
+                  ") ON CONFLICT (key) DO UPDATE SET value = excluded.value; COMMIT;");
+  const absl::Status status = connection.RunScript(script);
+  if (!status.ok() && !connection.lost()) connection.Post({{&postgres::kRollback, PostgresValues()}});
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> PostgresVersionThere(PostgresConnection& connection) {
   const auto tables = connection.RoundTrip({{&postgres::kTables, PostgresValues()}});
   if (!tables.status.ok()) return tables.status;
   const PostgresRows& row = tables.rows[0];
@@ -121,24 +137,12 @@ absl::StatusOr<int64_t> VersionThere(PostgresConnection& connection) {
                                           " has tables of another program: name a database or a schema of LegoAI's own"));
 }
 
-absl::Status Migrate(PostgresConnection& connection, int64_t from, std::span<const std::string_view> migrations) {
-  std::string script = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL client_min_messages = error;";
-  for (size_t i = static_cast<size_t>(from); i < migrations.size(); ++i) script.append(migrations[i]).append(";");
-  absl::StrAppend(&script, "INSERT INTO meta VALUES ('schema_version', ", migrations.size(),
-                  ") ON CONFLICT (key) DO UPDATE SET value = excluded.value; COMMIT;");
-  const absl::Status status = connection.RunScript(script);
-  if (!status.ok() && !connection.lost()) connection.Post({{&postgres::kRollback, PostgresValues()}});
-  return status;
-}
-
-}  // namespace
-
 std::span<const std::string_view> PostgresMigrations() { return kMigrations; }
 
 int64_t PostgresSchemaVersion() { return static_cast<int64_t>(PostgresMigrations().size()); }
 
 absl::Status PreparePostgresSchema(PostgresConnection& connection, std::span<const std::string_view> migrations) {
-  const absl::StatusOr<int64_t> version = VersionThere(connection);
+  const absl::StatusOr<int64_t> version = PostgresVersionThere(connection);
   if (!version.ok()) return version.status();
   const int64_t known = static_cast<int64_t>(migrations.size());
   if (*version > known) {

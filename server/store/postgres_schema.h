@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/store/postgres_connection.h"
 
 namespace legoai::store {
@@ -16,6 +17,10 @@ std::span<const std::string_view> PostgresMigrations();
 
 // The version that this program reads and writes.
 int64_t PostgresSchemaVersion();
+
+// The version of the tables in the connection's current schema; 0: it is empty. Errors (field `store`): FailedPrecondition for
+// tables of another program or a schema that is not there.
+absl::StatusOr<int64_t> PostgresVersionThere(PostgresConnection& connection);
 
 // Creates the tables in the connection's current schema or migrates those of an older version, in one transaction. Nobody else
 // may do so meanwhile. Errors (field `store`): FailedPrecondition for a newer version, tables of another program or a schema that

@@ -21,14 +21,28 @@ inline constexpr Sql kRelease = {"release", "RELEASE SAVEPOINT one"};
 // The leader: every write transaction counts its row on, of its own term and after its own last one. So a server whose term is
 // over changes nothing, and one that has lost the answer to a commit sees whether it took place.
 inline constexpr Sql kLead = {"lead", "UPDATE leader SET sequence = sequence + 1 WHERE one = 1 AND term = $1 AND sequence = $2"};
-inline constexpr Sql kLeader = {"leader", "SELECT term, sequence, holder, since_us FROM leader WHERE one = 1"};
+inline constexpr Sql kLeader = {"leader", "SELECT term, sequence, holder, since_us, address FROM leader WHERE one = 1"};
 // Waits for a write transaction of an earlier connection to end.
 inline constexpr Sql kLeaderAlone = {"leader_alone", "SELECT term, sequence FROM leader WHERE one = 1 FOR UPDATE"};
 inline constexpr Sql kBecomeLeader = {
     "become_leader",
-    "UPDATE leader SET term = term + 1, holder = $1, since_us = $2 WHERE one = 1 RETURNING term, sequence"};
+    "UPDATE leader SET term = term + 1, holder = $1, since_us = $2, address = $3 WHERE one = 1 RETURNING term, sequence"};
 // One server for a schema, for as long as its connection lives.
 inline constexpr Sql kTakeLock = {"take_lock", "SELECT pg_advisory_lock(hashtextextended('legoai ' || current_schema(), 0))"};
+inline constexpr Sql kTryLock = {
+    "try_lock", "SELECT pg_try_advisory_lock(hashtextextended('legoai ' || current_schema(), 0))::int::bigint"};
+// The process of the database that holds it; no row: nobody does.
+inline constexpr Sql kLockHolder = {
+    "lock_holder",
+    "SELECT pid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND (classid::bigint << 32 | objid::bigint) = hashtextextended('legoai ' || current_schema(), 0)"};
+// $1, if it is still the one.
+inline constexpr Sql kEndLockHolder = {
+    "end_lock_holder",
+    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = $1 AND locktype = 'advisory' AND granted AND objsubid = 1"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND (classid::bigint << 32 | objid::bigint) = hashtextextended('legoai ' || current_schema(), 0)"};
 inline constexpr Sql kEndBackend = {
     "end_backend",
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1"
@@ -39,6 +53,11 @@ inline constexpr Sql kTables = {
     "SELECT current_schema(), (SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()),"
     " (SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = 'meta'"
     "   AND column_name IN ('key', 'value'))"};
+// Whether the leader's row is one that followers can read.
+inline constexpr Sql kHasAddress = {
+    "has_address",
+    "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = 'leader'"
+    " AND column_name = 'address'"};
 inline constexpr Sql kSchemaVersion = {"schema_version", "SELECT value FROM meta WHERE key = 'schema_version'"};
 
 // Jobs.

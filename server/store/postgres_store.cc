@@ -26,6 +26,7 @@ PostgresWriterOptions WriterOptions(const PostgresOptions& options) {
           .patience = options.patience,
           .other_server = options.other_server,
           .holder = ThisProcess(),
+          .address = options.address,
           .on_round_trip = options.on_round_trip,
           .on_trouble = options.on_trouble,
           .on_superseded = options.on_superseded,

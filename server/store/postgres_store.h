@@ -25,7 +25,9 @@ namespace legoai::store {
 struct PostgresOptions {
   PostgresTimes times;
   absl::Duration patience = absl::Seconds(15);
-  absl::Duration other_server = absl::Seconds(15);  // that opening waits for another server's connection to end
+  // That opening waits for another server's connection to end. Zero: it does not wait, and the error is Unavailable then.
+  absl::Duration other_server = absl::Seconds(15);
+  std::string address = {};                         // where others reach this server; kept beside its term
   int readers = 4;                                  // connections that read; one more writes
   // Called whenever a thread waits for the database's answer. May be null; thread-safe.
   std::function<void()> on_round_trip;

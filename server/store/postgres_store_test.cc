@@ -99,7 +99,7 @@ absl::Status Transit(Transaction& t, int64_t number) {
 
 TEST_F(PostgresStoreTest, SaysWhatItIs) {
   EXPECT_EQ(store_->Backend(), "postgresql");
-  EXPECT_EQ(store_->SchemaVersion(), 2);
+  EXPECT_EQ(store_->SchemaVersion(), 3);
 }
 
 // As the table in postgres_transaction.h says.

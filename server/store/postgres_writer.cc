@@ -54,15 +54,24 @@ absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresWriter::Open(absl::T
 absl::Status PostgresWriter::Begin() {
   ASSIGN_OR_RETURN(connection_, Open(absl::Now() + options_.patience));
   doubts_ = connection_->doubts();
-  RETURN_IF_ERROR(TakeLock(*connection_, options_.other_server));
+  const bool waits = options_.other_server > absl::ZeroDuration();
+  RETURN_IF_ERROR(waits ? TakeLock(*connection_, options_.other_server) : TryLock(*connection_));
   RETURN_IF_ERROR(PreparePostgresSchema(*connection_));
-  const auto leads = connection_->RoundTrip({{&kBecomeLeader, Values(options_.holder, absl::ToUnixMicros(absl::Now()))}});
+  const auto leads = connection_->RoundTrip(
+      {{&kBecomeLeader, Values(options_.holder, absl::ToUnixMicros(absl::Now()), options_.address)}});
   RETURN_IF_ERROR(leads.status);
   if (leads.rows[0].size() != 1)
     return PostgresFieldError(target_, "its table leader has no row: restore a backup", absl::StatusCode::kDataLoss);
   term_ = leads.rows[0].Int(0, 0);
   sequence_ = leads.rows[0].Int(0, 1);
   return absl::OkStatus();
+}
+
+absl::Status PostgresWriter::TryLock(PostgresConnection& connection) const {
+  const auto taken = connection.RoundTrip({{&kTryLock, Values()}});
+  RETURN_IF_ERROR(taken.status);
+  if (taken.rows[0].Int(0, 0) != 0) return absl::OkStatus();
+  return PostgresFieldError(target_, "another server leads, or is about to", absl::StatusCode::kUnavailable);
 }
 
 // Other sessions may be the remains of this server's or another's, which the database has not noticed to be gone.

@@ -9,8 +9,8 @@
 // `patience`. After COMMIT was sent they are not answered before the database says what became of it, however long it is away;
 // unless the process is told to end.
 //
-// For a failover: who leads is the row's term, held by an advisory lock of the writer's connection; a server that takes over
-// waits for the lock and counts the term on, which ends all writes of the one before it.
+// Who leads is the row's term, held by an advisory lock of the writer's connection; a server that takes over (postgres_follower.h)
+// takes the lock and counts the term on, which ends all writes of the one before it.
 #pragma once
 
 #include <functional>
@@ -30,8 +30,9 @@ namespace legoai::store {
 struct PostgresWriterOptions {
   PostgresTimes times;
   absl::Duration patience;     // that a write waits for a database that is away
-  absl::Duration other_server; // that Begin() waits for another server to end
+  absl::Duration other_server; // that Begin() waits for another server to end; zero: it does not wait at all
   std::string holder;          // of the leadership, for people: host and process
+  std::string address;         // where other servers and agents reach it; empty: unknown
   std::function<void()> on_round_trip;                   // may be null
   std::function<void(const std::string&)> on_trouble;    // a lost connection, why there is none, that there is one; may be null
   std::function<void(const absl::Status&)> on_superseded;  // postgres_store.h; may be null
@@ -45,7 +46,7 @@ class PostgresWriter {
   PostgresWriter(PostgresTarget target, PostgresWriterOptions options, std::shared_ptr<DamageLatch> damage);
 
   // Once, before anything else: connects, takes the leadership, prepares the schema. Errors: those of PostgresConnection::Open
-  // and PreparePostgresSchema; FailedPrecondition where another server leads.
+  // and PreparePostgresSchema; where another server leads FailedPrecondition, or, without waiting, Unavailable.
   absl::Status Begin();
   absl::Status Write(const WriteQueue::Work& work) { return queue_.Write(work); }
   const std::string& doubts() const { return doubts_; }  // of the connection of Begin()
@@ -62,6 +63,7 @@ class PostgresWriter {
   absl::Status Connect(absl::Time until, int64_t* sequence);
   absl::Status ConnectOnce(int64_t* sequence);
   absl::Status TakeLock(PostgresConnection& connection, absl::Duration wait);
+  absl::Status TryLock(PostgresConnection& connection) const;
   absl::Status OtherServer(PostgresConnection& connection);
   void Tell(const std::string& what) const;
   void TellWhyNot(const std::string& why);

@@ -105,7 +105,7 @@ service_checks() {  # service_checks NAME
   check "$1: names of the cluster" names
   check "$1: the server of $from starts as its pod says" start_pod legoai-server-0 server
   check "$1: each probe of the pod is answered, at the pod's address" within 120 pod_says legoai-server-0 probes
-  check "$1: a probe of another path is not" refused 'statuscode: 404' changed_probes s#/healthz#/v1/elsewhere#
+  check "$1: a probe of another path is not" refused 'statuscode: 404' changed_probes s#/readyz#/v1/elsewhere#
   check "$1: a probe without the header is not" refused 'statuscode: 4' changed_probes 's/"value": "localhost"/"value": "elsewhere"/'
   check "$1: a probe of another port is not" refused 'connection refused' changed_probes 's/"port": 7420/"port": 7422/'
   check "$1: the agent of $from starts as its pod says" start_pod legoai-agent-0 agent

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -14,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "proto/enum_text.h"
 #include "server/store/open_store.h"
 #include "server/store/testing/postgres_server.h"
@@ -48,15 +51,26 @@ struct Agent {
   Clock::time_point undrain_at;
 };
 
+// Beside the one of ServiceProcesses, which is the first.
+struct Server {
+  std::string address;
+  std::unique_ptr<v1::ControlPlane::Stub> stub = nullptr;
+  pid_t process = 0;  // 0: killed
+  bool stopped = false;
+  Clock::time_point revive_at = {};  // of one that was killed or stopped
+};
+
 struct Harm {
-  int servers = 0, agents = 0, stops = 0, trainers = 0, spoiled = 0, fills = 0, drains = 0, databases = 0;
+  int servers = 0, agents = 0, stops = 0, trainers = 0, spoiled = 0, fills = 0, drains = 0, databases = 0, stopped_servers = 0;
   void Add(const Harm& other) {
     servers += other.servers, agents += other.agents, stops += other.stops, trainers += other.trainers;
     spoiled += other.spoiled, fills += other.fills, drains += other.drains, databases += other.databases;
+    stopped_servers += other.stopped_servers;
   }
   std::string Text() const {
     return absl::StrCat("killed ", servers, " servers, ", agents, " agents, ", trainers, " trainers, stopped ", stops,
                         " agents, drained ", drains, ", spoiled ", spoiled, " checkpoints, filled the disk ", fills, " times",
+                        stopped_servers > 0 ? absl::StrCat(", stopped ", stopped_servers, " servers") : "",
                         store::TestStoreIsPostgres() ? absl::StrCat(", ended the database ", databases, " times") : "");
   }
 };
@@ -80,7 +94,7 @@ class Chaos {
     if (broken_.empty()) {
       options_.say(absl::StrCat("seed ", options_.seed, ": ", options_.rounds, " rounds, ", long_rounds_, " of them longer than ",
                                 kLongestRoundSeconds, " s, no rule broken; ", harm_.Text(), "; ", CallsText(calls_), "; ",
-                                ViewText(view_)));
+                                ViewText(view_), RecoveryText()));
     } else {
       service_.KeepFolder();
       // Before the rules: what is long is cut at its beginning.
@@ -92,6 +106,13 @@ class Chaos {
 
  private:
   void Begin() {
+    std::vector<std::string> addresses;
+    for (int i = 0; i < options_.servers; ++i) {
+      addresses.push_back(i == 0 ? service_.address() : absl::StrCat("127.0.0.1:", service::FreePort()));
+      servers_.push_back({.address = addresses.back(), .stub = service::MakeStub(addresses.back())});
+    }
+    all_servers_ = absl::StrJoin(addresses, ",");
+    any_server_ = service::MakeStub("ipv4:" + all_servers_);
     if (const auto refusal = disk_.Mount()) options_.say(absl::StrCat("the disk of the runs is never full: ", *refusal));
     for (const auto& [slots, steps, interval] : {std::tuple(1, 40, 5), {1, 150, 10}, {2, 60, 6}, {2, 200, 20}}) {
       auto spec = service_.TinyJob(slots, steps, interval);
@@ -101,11 +122,11 @@ class Chaos {
       client_options_.specs.push_back(*std::move(spec));
     }
     for (int i = 0; i < kClients; ++i) {
-      clients_.emplace_back(absl::StrCat("client-", i), static_cast<uint32_t>(random_()), &client_options_, &service_.stub(),
+      clients_.emplace_back(absl::StrCat("client-", i), static_cast<uint32_t>(random_()), &client_options_, any_server_.get(),
                             &told_);
     }
     for (int i = 0; i < kAgents; ++i) agents_.emplace_back().name = absl::StrCat("agent-", i);
-    for (Agent& agent : agents_) agent.process = service_.StartAgent(agent.name, kSlots);
+    for (Agent& agent : agents_) agent.process = service_.StartAgent(agent.name, kSlots, all_servers_);
   }
 
   void Break(const std::string& rule) { broken_.push_back(rule); }
@@ -115,14 +136,41 @@ class Chaos {
     return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   }
 
-  void StartServer(const service::ServerTimes& times) {
-    service_.StartServer(times);
-    if (!service_.AwaitServer()) Break("a server that was killed starts again: it did not answer");
+  void StartServers(const service::ServerTimes& times) {
+    for (Server& server : servers_) Start(&server, times);
+    const bool answer = service::Within(60, [this] {
+      return std::all_of(servers_.begin(), servers_.end(), [](Server& server) { return InfoOf(server).start_time_us() > 0; });
+    });
+    if (!answer) Break("a server that was killed starts again: it did not answer");
+  }
+
+  void Start(Server* server, const service::ServerTimes& times) {
+    server->process = service_.StartServerAt(server->address, times);
+    server->stopped = false;
+  }
+
+  static v1::ServerInfo InfoOf(Server& server) {
+    v1::ServerInfo info;
+    if (server.process == 0 || server.stopped) return info;
+    service::Ask(*server.stub, &v1::ControlPlane::Stub::GetServerInfo, v1::GetServerInfoRequest(), &info, 0.5);
+    return info;
+  }
+
+  void KillServers() {
+    for (Server& server : servers_) service::ServiceProcesses::Kill(&server.process);
+  }
+
+  // The first that says so; null: nobody.
+  Server* Leader() {
+    for (Server& server : servers_) {
+      if (InfoOf(server).leads()) return &server;
+    }
+    return nullptr;
   }
 
   void Round(int round) {
     const auto begun = Clock::now(), end = In(options_.round_seconds);
-    StartServer(kShortLeases);
+    StartServers(kShortLeases);
     if (!broken_.empty()) return;
     std::atomic<bool> stop = false;
     std::vector<std::thread> threads;
@@ -131,8 +179,12 @@ class Chaos {
     DoHarm(end, &harm);
     stop = true;
     for (std::thread& thread : threads) thread.join();
-    if (service_.ServerEnded()) Break("the server runs until it is killed: it ended by itself");
-    service_.KillServer();
+    for (const Server& server : servers_) {
+      if (server.process != 0 && cli::testing::Ended(server.process))
+        Break(absl::StrCat("a server runs until it is killed: that at ", server.address, " ended by itself"));
+    }
+    KillServers();
+    leaderless_since_.reset();
     Calls calls;
     for (Client& client : clients_) calls.Add(client.TakeCalls());
     harm_.Add(harm), calls_.Add(calls);
@@ -145,24 +197,60 @@ class Chaos {
   }
 
   void DoHarm(Clock::time_point end, Harm* harm) {
-    Clock::time_point next = In(Draw(0.2, 1)), server_back;
+    Clock::time_point next = In(Draw(0.2, 1));
     while (Clock::now() < end && !options_.stop()) {
       const auto now = Clock::now();
-      if (!service_.server_runs() && now >= server_back) service_.StartServer(kShortLeases);
+      for (Server& server : servers_) ReviveServer(&server, now);
+      AwaitLeader();
       for (Agent& agent : agents_) {
         Revive(&agent, now);
         if (agent.drains && now >= agent.undrain_at) Drain(&agent, /*undo=*/true);
       }
       if (disk_.full() && now >= room_at_) disk_.MakeRoom();
       if (now >= next) {
-        HarmSomething(&server_back, harm);
+        HarmSomething(harm);
         next = In(Draw(0.2, 1.5));
       }
       usleep(10'000);
     }
   }
 
-  void HarmSomething(Clock::time_point* server_back, Harm* harm) {
+  void ReviveServer(Server* server, Clock::time_point now) {
+    if ((server->process != 0 && !server->stopped) || now < server->revive_at) return;
+    if (server->process == 0) return Start(server, kShortLeases);
+    kill(server->process, SIGCONT);
+    server->stopped = false;
+  }
+
+  // How long it takes until another server leads, where there is another.
+  void AwaitLeader() {
+    if (!leaderless_since_ || Clock::now() < look_for_leader_at_) return;
+    look_for_leader_at_ = In(0.1);
+    if (Leader() == nullptr) return;
+    recoveries_.push_back(std::chrono::duration<double>(Clock::now() - *leaderless_since_).count());
+    leaderless_since_.reset();
+  }
+
+  // Mostly the one that leads.
+  void HarmServer(Harm* harm) {
+    Server* const leader = Leader();
+    Server* server = leader != nullptr && Draw(0, 1) < 0.7 ? leader : &servers_[random_() % servers_.size()];
+    if (server->process == 0 || server->stopped) return;
+    const bool several = servers_.size() > 1;
+    if (several && Draw(0, 1) < 0.4) {
+      kill(server->process, SIGSTOP);
+      server->stopped = true;
+      server->revive_at = In(Draw(0.3, 9));  // within the leader's lease, or beyond it
+      ++harm->stopped_servers;
+    } else {
+      service::ServiceProcesses::Kill(&server->process);
+      server->revive_at = several ? In(Draw(0, 4)) : In(Draw(0, 1));
+      ++harm->servers;
+    }
+    if (server == leader && several && !leaderless_since_) leaderless_since_ = Clock::now();
+  }
+
+  void HarmSomething(Harm* harm) {
     if (store::TestStoreIsPostgres() && Draw(0, 1) < 0.15) return EndDatabase(harm);
     const double draw = Draw(0, 1);
     Agent& agent = agents_[random_() % agents_.size()];
@@ -172,7 +260,7 @@ class Chaos {
       harm->fills += disk_.Fill();
       room_at_ = In(Draw(0.3, 4));
     } else if (draw < 0.3) {
-      if (!service_.server_runs() || agent.drains) return;
+      if (agent.drains) return;
       harm->drains += Drain(&agent, /*undo=*/false);
       agent.undrain_at = In(Draw(0.3, 4));
     } else if (draw < 0.52) {
@@ -182,10 +270,7 @@ class Chaos {
       kill(trainers[chosen % trainers.size()], SIGKILL);
       ++harm->trainers;
     } else if (draw < 0.65) {
-      if (!service_.server_runs()) return;
-      service_.KillServer();
-      *server_back = In(Draw(0, 1));
-      ++harm->servers;
+      HarmServer(harm);
     } else if (agent.process != 0 && draw < 0.82) {
       service::ServiceProcesses::Kill(&agent.process);
       agent.stopped = false;
@@ -217,7 +302,7 @@ class Chaos {
     request.set_let_finish(!undo && Draw(0, 1) < 0.2);
     if (Draw(0, 1) < 0.3) request.set_grace_seconds(0.5);
     v1::Worker worker;
-    const bool done = service::Ask(service_.stub(), &v1::ControlPlane::Stub::DrainWorker, request, &worker, 1).ok();
+    const bool done = service::Ask(*any_server_, &v1::ControlPlane::Stub::DrainWorker, request, &worker, 1).ok();
     agent->drains = !(undo && done);
     return done;
   }
@@ -227,7 +312,7 @@ class Chaos {
     if (agent->stopped) kill(agent->process, SIGCONT);
     agent->stopped = false;
     // One that left by itself did so because of a fault: that is not hidden by starting another.
-    if (agent->process == 0) agent->process = service_.StartAgent(agent->name, kSlots);
+    if (agent->process == 0) agent->process = service_.StartAgent(agent->name, kSlots, all_servers_);
   }
 
   // The server is dead: what it left is all that there is.
@@ -258,7 +343,7 @@ class Chaos {
   void Settle() {
     disk_.MakeRoom();
     for (Agent& agent : agents_) Revive(&agent, Clock::time_point::max());
-    StartServer(kCalm);
+    StartServers(kCalm);
     for (Agent& agent : agents_) {
       if (!service::Within(kIdleSeconds, [&] { return !agent.drains || Drain(&agent, /*undo=*/true); }))
         Break(absl::StrCat("clients are answered as the API says: ", agent.name, " cannot be taken back"));
@@ -274,7 +359,7 @@ class Chaos {
     // Also of attempts that were fenced off while their agent was stopped.
     if (settled && !options_.stop() && !service::Within(kIdleSeconds, [&] { return service_.Trainers().empty(); }))
       Break(absl::StrCat("nothing trains once every job has ended: ", service_.Trainers().size(), " trainers do"));
-    service_.KillServer();
+    KillServers();
     Check();
     for (const auto& [name, job] : told_.Known()) {
       if (settled || IsFinalState(job.state)) continue;
@@ -282,6 +367,15 @@ class Chaos {
       Break(absl::StrCat("every job ends once nothing is killed any more: ", name, " is ", EnumText(job.state), ", ",
                          stored == view_.jobs.end() ? "" : stored->second.job.reason()));
     }
+  }
+
+  // While nothing else was waited for.
+  std::string RecoveryText() const {
+    if (recoveries_.empty()) return "";
+    std::vector<double> seconds = recoveries_;
+    std::sort(seconds.begin(), seconds.end());
+    return absl::StrFormat("; another server led after %.1f s in the median, %.1f s at the most, of %d times",
+                           seconds[seconds.size() / 2], seconds.back(), static_cast<int>(seconds.size()));
   }
 
   static std::string ViewText(const StoreView& view) {
@@ -307,6 +401,12 @@ class Chaos {
   service::ServiceProcesses service_;
   DiskHarm disk_{service_.Path("runs"), &random_};
   Clock::time_point room_at_;  // of a disk that is full
+  std::vector<Server> servers_;
+  std::string all_servers_;  // as --server takes them
+  std::unique_ptr<v1::ControlPlane::Stub> any_server_;
+  std::optional<Clock::time_point> leaderless_since_;
+  Clock::time_point look_for_leader_at_;
+  std::vector<double> recoveries_;  // seconds
   std::deque<Client> clients_;
   std::vector<Agent> agents_;
   StoreView view_;

@@ -14,6 +14,9 @@ namespace legoai::scenarios {
 struct ChaosOptions {
   uint32_t seed = 1;
   int rounds = 10;
+  // Over one store, which is PostgreSQL's where there are several: then servers are stopped at random too, and what another takes
+  // to lead is told.
+  int servers = 1;
   double round_seconds = 8;  // of each, from the start of the server on; the last answers and the check come on top
   std::function<bool()> stop = [] { return false; };  // asked often; then everything is killed, and no more is checked
   std::function<void(const std::string&)> say = [](const std::string&) {};  // a line for each round, and the summary

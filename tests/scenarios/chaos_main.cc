@@ -15,6 +15,7 @@
 ABSL_FLAG(uint32_t, seed, 0, "of all that is drawn; 0: another one each time");
 ABSL_FLAG(int32_t, rounds, 10, "of harm, each followed by a check");
 ABSL_FLAG(double, round_seconds, 8, "of harm in each round, at most 12");
+ABSL_FLAG(int32_t, servers, 1, "over one store; several with --store=postgresql alone");
 ABSL_FLAG(std::string, store, "sqlite",
           "the server's store: sqlite, or postgresql, a database of its own, which is ended at random too");
 
@@ -34,6 +35,11 @@ int main(int argc, char** argv) {
   const std::string store = absl::GetFlag(FLAGS_store);
   if (store != "sqlite" && store != "postgresql") {
     std::fprintf(stderr, "%s: --store must be sqlite or postgresql\n", argv[0]);
+    return 2;
+  }
+  options.servers = absl::GetFlag(FLAGS_servers);
+  if (options.servers < 1 || options.servers > 5 || (options.servers > 1 && store != "postgresql")) {
+    std::fprintf(stderr, "%s: --servers must be 1 to 5, and more than 1 goes with --store=postgresql\n", argv[0]);
     return 2;
   }
   setenv("LEGOAI_TEST_STORE", store.c_str(), 1);  // server/store/testing/test_store.h

@@ -49,6 +49,7 @@ std::unique_ptr<v1::ControlPlane::Stub> MakeStub(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetLoadBalancingPolicyName("round_robin");  // of several addresses
   return v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
 }
 
@@ -138,8 +139,12 @@ void ServiceProcesses::Kill(pid_t* process) {
 
 void ServiceProcesses::KillServer() { Kill(&server_); }
 
-pid_t ServiceProcesses::StartAgent(const std::string& name, int slots) const {
-  return processes_.Start(AgentCommand(address_, name, slots, Path("runs")));
+pid_t ServiceProcesses::StartServerAt(const std::string& address, const ServerTimes& times) const {
+  return processes_.Start(ServerCommand(address, Path("data"), times));
+}
+
+pid_t ServiceProcesses::StartAgent(const std::string& name, int slots, const std::string& servers) const {
+  return processes_.Start(AgentCommand(servers.empty() ? address_ : servers, name, slots, Path("runs")));
 }
 
 std::vector<pid_t> ServiceProcesses::Trainers() const {

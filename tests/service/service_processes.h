@@ -23,7 +23,8 @@ namespace legoai::service {
 // A port that was free a moment ago: the server must have the same one again after it was killed.
 int FreePort();
 
-// gRPC's client of the server at HOST:PORT, which soon sees one that has come back.
+// gRPC's client of the server at HOST:PORT, which soon sees one that has come back; or of several, ipv4:IP:PORT,IP:PORT, by
+// turns.
 std::unique_ptr<v1::ControlPlane::Stub> MakeStub(const std::string& address);
 
 // As legoai-server's flags take them.
@@ -56,8 +57,11 @@ class ServiceProcesses {
   const std::string& address() const { return address_; }
   bool ServerEnded() const { return server_ != 0 && cli::testing::Ended(server_); }  // by itself
 
-  // Does not wait.
-  pid_t StartAgent(const std::string& name, int slots) const;
+  // Another one over the same store, which must be PostgreSQL's. Does not wait; it is killed with all the others, or by Kill().
+  pid_t StartServerAt(const std::string& address, const ServerTimes& times) const;
+
+  // Does not wait. `servers`: as --server takes them; empty: that of address().
+  pid_t StartAgent(const std::string& name, int slots, const std::string& servers = "") const;
   // SIGKILL, also of one that is stopped, and waits for its end. 0: nothing.
   static void Kill(pid_t* process);
   std::vector<pid_t> Trainers() const;

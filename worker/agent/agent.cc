@@ -18,6 +18,7 @@ std::vector<std::string> GpusOf(const v1::Worker& worker) {
 }
 
 constexpr absl::Duration kLookInterval = absl::Seconds(2);  // at what of the machine is in use
+constexpr absl::Duration kLongestWaitAmongSeveral = absl::Seconds(1);  // one of the servers leads soon
 
 std::vector<int> IndicesOf(const v1::Worker& worker) {
   std::vector<int> indices;
@@ -30,11 +31,14 @@ std::vector<int> IndicesOf(const v1::Worker& worker) {
 Agent::Agent(AgentOptions options, const JsonLog& log)
     : options_(std::move(options)),
       log_(log),
+      servers_(ServerList::Parse("--server", options_.server).value()),
       use_(IndicesOf(options_.worker), kLookInterval),
       slots_(options_.worker.slots(), launch::AllowedCpus(), GpusOf(options_.worker)),
       telemetry_(options_.telemetry_bytes, [this] { Put([](Inbox& inbox) { inbox.changed = true; }); }),
       commits_([this] { Put([](Inbox& inbox) { inbox.changed = true; }); }),
-      backoff_(options_.first_wait, options_.longest_wait, std::random_device()()) {}
+      backoff_(options_.first_wait, servers_.has_others() ? std::min(options_.longest_wait, kLongestWaitAmongSeveral)
+                                                          : options_.longest_wait,
+               std::random_device()()) {}
 
 Agent::~Agent() = default;
 

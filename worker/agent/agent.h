@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/process/mutex.h"
+#include "proto/server_list.h"
 #include "worker/agent/attempt_log.h"
 #include "worker/agent/commit_requests.h"
 #include "worker/agent/lease.h"
@@ -30,7 +31,7 @@ namespace legoai::agent {
 
 class Agent {
  public:
-  // `log` is not owned.
+  // `log` is not owned. `options.server` must be a list that ServerList::Parse takes.
   Agent(AgentOptions options, const JsonLog& log);
   ~Agent();
   Agent(const Agent&) = delete;
@@ -86,6 +87,7 @@ class Agent {
 
   const AgentOptions options_;
   const JsonLog& log_;
+  ServerList servers_;
   Mutex mutex_;
   Condition arrived_;
   Inbox inbox_ ABSL_GUARDED_BY(mutex_);

@@ -26,6 +26,7 @@
 #include "core/process/secret_file.h"
 #include "proto/channel.h"
 #include "proto/errors.h"
+#include "proto/server_list.h"
 #include "proto/status.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/attempt_log.h"
@@ -34,7 +35,7 @@
 #include "worker/launch/gang_address.h"
 #include "worker/launch/gpus.h"
 
-ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address");
+ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address; of several servers over one store all, with commas");
 ABSL_FLAG(std::string, token_file, "",
           "holds this agent's token (`lego token create --role agent`), if the server asks for one; read at every connection");
 ABSL_FLAG(std::string, tls_ca, "", "PEM file of the certificates by which the server is known; turns TLS on");
@@ -124,12 +125,14 @@ absl::Status ReadGangPorts(const std::string& server, AgentOptions* options) {
 }
 
 // What is wrong with it now would be so at every try.
-absl::Status CheckSecurity(const AgentOptions& options) {
+absl::Status CheckSecurity(const AgentOptions& options, const ServerList& servers) {
   ChannelSecurity security = options.security;
   if (!options.token_file.empty()) {
     ASSIGN_OR_RETURN(security.token, launch::ReadSecretFile("--token_file", options.token_file));
   }
-  return MakeChannel(options.server, security, grpc::ChannelArguments()).status();
+  for (const std::string& server : servers.all())
+    RETURN_IF_ERROR(MakeChannel(server, security, grpc::ChannelArguments()).status());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<AgentOptions> ReadOptions() {
@@ -143,14 +146,14 @@ absl::StatusOr<AgentOptions> ReadOptions() {
                       .ca_option = "--tls_ca",
                       .certificate_option = "--tls_cert",
                       .key_option = "--tls_key"};
-  RETURN_IF_ERROR(CheckSecurity(options));
+  ASSIGN_OR_RETURN(const auto servers, ServerList::Parse("--server", options.server));
+  RETURN_IF_ERROR(CheckSecurity(options, servers));
   options.stop_grace = absl::GetFlag(FLAGS_stop_grace);
   if (options.stop_grace < absl::ZeroDuration() || options.stop_grace > absl::Hours(24))
     return FieldError("--stop_grace", absl::FormatDuration(options.stop_grace), "must be 0 to 24h");
   const int64_t megabytes = absl::GetFlag(FLAGS_telemetry_mb);
   if (megabytes < 1 || megabytes > 100'000) return FieldError("--telemetry_mb", absl::StrCat(megabytes), "must be 1 to 100000");
   options.telemetry_bytes = megabytes * 1'000'000;
-  if (options.server.find(':') == std::string::npos) return FieldError("--server", options.server, "must be HOST:PORT");
   if (absl::GetFlag(FLAGS_runs).empty()) return FieldError("--runs", "", "is needed: a folder for what jobs write");
   std::error_code error;
   // A slash at its end would be doubled in the paths below it.
@@ -174,7 +177,7 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   if (!worker.ok()) return worker.status();
   options.worker = std::move(worker->worker);
   RETURN_IF_ERROR(ReadLabels(&options.worker));
-  RETURN_IF_ERROR(ReadGangPorts(options.server, &options));
+  RETURN_IF_ERROR(ReadGangPorts(servers.all().front(), &options));
   (*options.worker.mutable_labels())[launch::kDataRootsLabel] = absl::StrJoin(options.data_roots, ",");
   options.device_reason = std::move(worker->device_reason);
   options.trainer = absl::GetFlag(FLAGS_trainer);

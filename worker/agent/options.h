@@ -13,7 +13,7 @@
 namespace legoai::agent {
 
 struct AgentOptions {
-  std::string server;                                   // "127.0.0.1:7420"
+  std::string server;                                   // "127.0.0.1:7420", or several with commas (proto/server_list.h)
   std::string token_file;                               // of the token to call it with, read for every connection; empty: none
   ChannelSecurity security;                             // how it is called, without the token
   v1::Worker worker;                                    // sent in Hello; `instance` names this process

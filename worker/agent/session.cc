@@ -5,11 +5,14 @@
 #include "absl/strings/str_cat.h"
 #include "core/process/mutex.h"
 #include "core/process/secret_file.h"
+#include "proto/not_leader.h"
 #include "proto/status.h"
 #include "worker/agent/agent.h"
 
 namespace legoai::agent {
 namespace {
+
+constexpr absl::Duration kHelloAmongSeveral = absl::Seconds(5);
 
 // What comes of a heartbeat interval that makes no sense.
 std::chrono::nanoseconds Within(double seconds, std::chrono::nanoseconds least, std::chrono::nanoseconds most) {
@@ -33,7 +36,7 @@ absl::StatusOr<std::unique_ptr<Stream>> Agent::OpenStream() {
     ASSIGN_OR_RETURN(security.token, launch::ReadSecretFile("--token_file", options_.token_file));
   }
   return Stream::Open(
-      options_.server, security,
+      servers_.current(), security,
       {.received = [this](v1::ToAgent message) { Put([&](Inbox& inbox) { inbox.received.push_back(std::move(message)); }); },
        .written = [this] { Put([](Inbox& inbox) { inbox.written = true; }); },
        .ended = [this](absl::Status status) { Put([&](Inbox& inbox) { inbox.stream_ended = std::move(status); }); }});
@@ -43,7 +46,9 @@ void Agent::Connect() {
   session_ = Session::kConnecting;
   writing_ = false;
   heard_ = Clock::now();
-  patience_ = absl::ToChronoNanoseconds(options_.hello_timeout);
+  // One that stands still takes connections all the same; among several it is not waited for.
+  patience_ = absl::ToChronoNanoseconds(servers_.has_others() ? std::min(options_.hello_timeout, kHelloAmongSeveral)
+                                                              : options_.hello_timeout);
   auto stream = OpenStream();
   if (stream.ok()) {
     stream_ = *std::move(stream);
@@ -62,11 +67,13 @@ void Agent::Welcome(const v1::Welcome& welcome) {
   // A server that is slow for a while is not gone; one that has stopped, or whose host is cut off, is not to be waited for for
   // ever.
   const auto ttl = Within(welcome.lease_ttl_seconds(), std::chrono::seconds(1), std::chrono::minutes(5));
-  patience_ = std::max(ttl, std::max<std::chrono::nanoseconds>(5 * heartbeat_interval_, std::chrono::seconds(5)));
+  const auto shortest = std::max<std::chrono::nanoseconds>(5 * heartbeat_interval_, std::chrono::seconds(5));
+  // Of several servers another leads by then, and has not given up the leases yet.
+  patience_ = servers_.has_others() ? shortest : std::max<std::chrono::nanoseconds>(ttl, shortest);
   heartbeat_at_ = Clock::now() + heartbeat_interval_;
   telemetry_.ReplayAfter(welcome.acknowledged_telemetry());
   commits_.SendAllAgain();
-  log_.Write("info", absl::StrCat("is connected with ", options_.server, " as ", options_.worker.name()));
+  log_.Write("info", absl::StrCat("is connected with ", servers_.current(), " as ", options_.worker.name()));
 }
 
 void Agent::CheckSession() {
@@ -120,6 +127,7 @@ v1::Hello Agent::MakeHello() const {
     if (!lease->revoked()) *hello.add_leases() = lease->id();
   }
   hello.set_last_telemetry(telemetry_.last());
+  hello.set_protocol(kAgentProtocol);
   return hello;
 }
 
@@ -152,15 +160,16 @@ void Agent::LoseStream(const absl::Status& why) {
   for (v1::ToAgent& message : last_words) Handle(std::move(message));
   if (leaving) return;
   if (IsRefusal(why)) {
-    log_.Write("error", absl::StrCat("the server at ", options_.server, " refuses this agent: ", why.message()));
+    log_.Write("error", absl::StrCat("the server at ", servers_.current(), " refuses this agent: ", why.message()));
     refused_ = why;
     return;
   }
-  const absl::Duration wait = backoff_.Next();
+  const std::string server = servers_.current();
+  const absl::Duration wait = servers_.MoveOn(why) ? absl::ZeroDuration() : backoff_.Next();
   connect_at_ = Clock::now() + absl::ToChronoNanoseconds(wait);
   const std::string trouble(why.ok() ? "the server has closed the connection" : why.message());
   if (trouble == std::exchange(told_trouble_, trouble)) return;
-  log_.Write("warning", absl::StrCat("has no connection with ", options_.server, " and tries again: ", trouble));
+  log_.Write("warning", absl::StrCat("has no connection with ", server, " and tries again: ", trouble));
 }
 
 // After the last trainer has ended: what is left to tell, then goodbye. True: it is done, or has had its time.
