@@ -92,7 +92,7 @@ TEST_F(GangTest, ThreeWorkersTrainAPipelineAsOneDoesBitByBit) {
   const std::map<int64_t, std::string> hosts = {{0, "workers/a"}, {1, "workers/b"}, {2, "workers/c"}};
   EXPECT_EQ(Hosts(attempts[0]), hosts);
   EXPECT_EQ(Get(job).worker_count(), 3);
-  const auto described = Run({"describe", job, "--server", address()});
+  const auto described = Run({"get", job, "--server", address()});
   EXPECT_NE(described.out.find("a x1 (rank 0), b x1 (rank 1), c x1 (rank 2)"), std::string::npos) << described.out;
   ExpectUndisturbed(job, losses, 0);
   ExpectCheckpointsAsListed(job);
