@@ -184,7 +184,6 @@ class Chaos {
         Break(absl::StrCat("a server runs until it is killed: that at ", server.address, " ended by itself"));
     }
     KillServers();
-    cut_short_ += leaderless_since_.has_value();
     leaderless_since_.reset();
     Calls calls;
     for (Client& client : clients_) calls.Add(client.TakeCalls());
@@ -370,14 +369,13 @@ class Chaos {
     }
   }
 
-  // Of servers that were killed or stopped while they led.
+  // While nothing else was waited for.
   std::string RecoveryText() const {
     if (recoveries_.empty()) return "";
     std::vector<double> seconds = recoveries_;
     std::sort(seconds.begin(), seconds.end());
-    return absl::StrFormat("; another server led after %.1f s in the median, %.1f s at the most, of %d times; %d more were cut "
-                           "short by the end of a round",
-                           seconds[seconds.size() / 2], seconds.back(), static_cast<int>(seconds.size()), cut_short_);
+    return absl::StrFormat("; another server led after %.1f s in the median, %.1f s at the most, of %d times",
+                           seconds[seconds.size() / 2], seconds.back(), static_cast<int>(seconds.size()));
   }
 
   static std::string ViewText(const StoreView& view) {
@@ -409,7 +407,6 @@ class Chaos {
   std::optional<Clock::time_point> leaderless_since_;
   Clock::time_point look_for_leader_at_;
   std::vector<double> recoveries_;  // seconds
-  int cut_short_ = 0;               // those whose end was not seen
   std::deque<Client> clients_;
   std::vector<Agent> agents_;
   StoreView view_;
