@@ -33,7 +33,8 @@ std::vector<Command> AllCommands() {
   std::vector<Command> commands = {
       SubmitCommand(),     ListCommand(),     GetCommand(),       WatchCommand(),        WaitCommand(),        LogsCommand(),
       TracesCommand(),     CancelCommand(),   RetryCommand(),     WorkersCommand(),      ServersCommand(),
-      PlanCommand(),       SimulateCommand(), CompareCommand(),    CompareTraceCommand(), SweepCommand(), ScheduleCommand(),     SacCommand(),         TrainCommand(),
+      PlanCommand(),       SimulateCommand(), CompareCommand(),   CompareTraceCommand(), SweepCommand(),       ScheduleCommand(),
+      SacCommand(),        TrainCommand(),
       GenerateCommand(),   CheckpointsCommand(), FlightCommand(), ModelsCommand(),       HardwareCommand(),    CalibrateCommand(),
       UpCommand(),         TokenCommand(),        AuditCommand(),       {version, PrintVersion}};
   std::vector<CommandSpec> specs;

@@ -9,8 +9,8 @@
 // `patience`. After COMMIT was sent they are not answered before the database says what became of it, however long it is away;
 // unless the process is told to end.
 //
-// Who leads is the row's term, held by an advisory lock of the writer's connection; a server that takes over (postgres_follower.h)
-// takes the lock and counts the term on, which ends all writes of the one before it.
+// Who leads is the row's term, held by an advisory lock of the writer's connection; a server that takes over
+// (postgres_follower.h) takes the lock and counts the term on, which ends all writes of the one before it.
 #pragma once
 
 #include <functional>
