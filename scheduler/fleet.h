@@ -66,9 +66,9 @@ struct Reservation {
   std::optional<absl::Time> at;      // when
 };
 
-// Where a job that fits nowhere now will fit first. Of one worker, ties go to the worker with the most free slots now (so that the
-// choice is stable across calls), then by name; of several, to the first gang by name. `could_use`: workers that are large enough, and
-// enough of them of each gang.
+// Where a job that fits nowhere now will fit first. Of one worker, ties go to the worker with the most free slots now (so that
+// the choice is stable across calls), then by name; of several, to the first gang by name. `could_use`: workers that are large
+// enough, and enough of them of each gang.
 Reservation Reserve(const Fleet& fleet, const WaitingJob& job, const std::vector<int>& could_use);
 
 class Reservations {

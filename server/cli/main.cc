@@ -31,12 +31,12 @@ std::vector<Command> AllCommands() {
   version.summary = "Prints the release and a digest of the sources it was built from.";
   version.example = "lego version";
   std::vector<Command> commands = {
-      SubmitCommand(),     ListCommand(),     GetCommand(),       WatchCommand(),        WaitCommand(),        LogsCommand(),
-      TracesCommand(),     CancelCommand(),   RetryCommand(),     WorkersCommand(),      ServersCommand(),
-      PlanCommand(),       SimulateCommand(), CompareCommand(),   CompareTraceCommand(), SweepCommand(),       ScheduleCommand(),
-      SacCommand(),        TrainCommand(),
-      GenerateCommand(),   CheckpointsCommand(), FlightCommand(), ModelsCommand(),       HardwareCommand(),    CalibrateCommand(),
-      UpCommand(),         TokenCommand(),        AuditCommand(),       {version, PrintVersion}};
+      SubmitCommand(), ListCommand(), GetCommand(), WatchCommand(), WaitCommand(), LogsCommand(), TracesCommand(),
+      CancelCommand(), RetryCommand(), WorkersCommand(), ServersCommand(), PlanCommand(), SimulateCommand(), CompareCommand(),
+      CompareTraceCommand(), SweepCommand(), ScheduleCommand(), SacCommand(), TrainCommand(), GenerateCommand(),
+      CheckpointsCommand(), FlightCommand(), ModelsCommand(), HardwareCommand(), CalibrateCommand(), UpCommand(),
+      TokenCommand(), AuditCommand(),
+      {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));

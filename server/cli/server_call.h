@@ -30,8 +30,8 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);
 // The token and the certificates that the call names. Errors: of the token's file.
 absl::StatusOr<ChannelSecurity> ReadSecurity(const Arguments& arguments);
 
-// The resource name of a job. `text` is a resource name, an id in the client's project, a unique prefix or suffix of an id among the
-// latest 1,000 jobs, or a display name of one of these: of several with this name the latest that has not ended, or else the
+// The resource name of a job. `text` is a resource name, an id in the client's project, a unique prefix or suffix of an id among
+// the latest 1,000 jobs, or a display name of one of these: of several with this name the latest that has not ended, or else the
 // newest, which is reported on standard error. Errors (field JOB): no job, or several, which are listed.
 absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text);
 

@@ -124,7 +124,9 @@ class Controller : public Fleet {
   void Resign(const absl::Status& why) { agents_.EndAll(why); }
 
   std::vector<v1::Worker> Workers() const override;
-  void VisitWorkers(absl::FunctionRef<bool(const v1::Worker& facts, bool connected)> visit) const override { agents_.Visit(visit); }
+  void VisitWorkers(absl::FunctionRef<bool(const v1::Worker& facts, bool connected)> visit) const override {
+    agents_.Visit(visit);
+  }
   absl::StatusOr<v1::Worker> Drain(const v1::DrainWorkerRequest& request) override;
   void JobChanged(const std::string& job) override;
   bool DescribeWait(v1::Job* job) const override;

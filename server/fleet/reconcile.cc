@@ -176,8 +176,8 @@ class Reconciler {
     }
   }
 
-  // What it can be planned for and has not been in vain: of several workers fewer and fewer slots are tried. The first offer where
-  // there is nothing else.
+  // What it can be planned for and has not been in vain: of several workers fewer and fewer slots are tried. The first offer
+  // where there is nothing else.
   const Offer& NotRefused(const ActiveJob& job) {
     const Offer& first = offers_.To(job.wanted);
     const auto refusal = memory_.refusals.find(job.name);

@@ -15,6 +15,7 @@
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "proto/not_leader.h"
 #include "proto/rpc.h"
+#include "proto/status.h"
 #include "server/rpc/grpc_status.h"
 
 namespace legoai::server {

@@ -325,8 +325,8 @@ absl::StatusOr<ChannelSecurity> LeaderSecurity(const std::string& store_url) {
   security.ca = absl::GetFlag(FLAGS_peer_tls_ca).empty() ? TlsFlags().client_ca : absl::GetFlag(FLAGS_peer_tls_ca);
   if (security.ca.empty()) {
     return FieldError(security.ca_option, "",
-                      "is needed where TLS goes with a store that several servers share: a PEM file of the certificates that they "
-                      "trust each other by");
+                      "is needed where TLS goes with a store that several servers share: a PEM file of the certificates that "
+                      "they trust each other by");
   }
   RETURN_IF_ERROR(MakeChannel("localhost:1", security, grpc::ChannelArguments()).status());
   return security;

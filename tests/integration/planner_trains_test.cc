@@ -174,8 +174,8 @@ TEST(RecipesThatTrain, AreInThePlannersSpace) {
   }
 }
 
-// What is tried last of optimizer.master_weights: the losses of parameters in float32 bit by bit, and parameters that are theirs in
-// 16 bits, on replicas and in a pipeline.
+// What is tried last of optimizer.master_weights: the losses of parameters in float32 bit by bit, and parameters that are theirs
+// in 16 bits, on replicas and in a pipeline.
 std::map<std::string, std::vector<float>> InBfloat16(std::map<std::string, std::vector<float>> parameters) {
   for (auto& [name, values] : parameters) {
     for (float& value : values) value = static_cast<float>(c10::BFloat16(value));

@@ -92,8 +92,24 @@ bool AgentTest::Begin(const v1::ToAgent& attempt) {
   return true;
 }
 
+bool AgentTest::AwaitStep(int64_t step, int64_t epoch) {
+  return server_.Await([&](const ScriptedServer::State& state) {
+    const auto metrics = state.Metrics(epoch);
+    return !metrics.empty() && metrics.back().step() >= step;
+  });
+}
+
 bool AgentTest::AwaitEnd(int64_t epoch) {
   return server_.Await([&](const ScriptedServer::State& state) { return state.Ended(epoch).has_value(); });
+}
+
+v1::ToAgent AgentTest::StopOf(int64_t epoch, const std::string& job, bool save, double grace_seconds) {
+  v1::ToAgent message;
+  *message.mutable_stop()->mutable_lease() = LeaseOf(epoch, job);
+  message.mutable_stop()->set_save(save);
+  message.mutable_stop()->set_grace_seconds(grace_seconds);
+  message.mutable_stop()->set_reason("the test wants it");
+  return message;
 }
 
 v1::LeaseId AgentTest::LeaseOf(int64_t epoch, const std::string& job) {

@@ -34,12 +34,17 @@ class AgentTest : public launch::testing::TinyRun {
   // Starts the agent and, once it holds its session, sends it the attempt.
   bool Begin(const v1::ToAgent& attempt);
 
+  // Until the server knows of a step of the attempt that is at least this one.
+  bool AwaitStep(int64_t step, int64_t epoch = 0);
   // Until the server knows how the attempt of this epoch ended.
   bool AwaitEnd(int64_t epoch);
 
   // A StartAttempt of `world` ranks with recipe() under `epoch`, for which nothing was committed yet.
   v1::ToAgent Attempt(int64_t epoch, int64_t world, const std::string& job = "01JOB") const;
+  static v1::ToAgent StopOf(int64_t epoch, const std::string& job, bool save, double grace_seconds);
   static v1::LeaseId LeaseOf(int64_t epoch, const std::string& job = "01JOB");
+  // Trainers go on no further than to the next checkpoint.
+  void WaitForEachVerdict() { recipe().mutable_checkpoint()->set_max_pending_commits(0); }
   // Its run directory.
   std::string EpochFolder(int64_t epoch, const std::string& job = "01JOB") const;
   std::string Checkpoints(int64_t epoch) const { return launch::CheckpointsPath(EpochFolder(epoch)); }

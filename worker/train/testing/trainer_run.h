@@ -54,7 +54,9 @@ class TrainerRun : public launch::testing::TinyRun {
     if (!first.ok()) return first.status();
     EXPECT_EQ(first->cause, v1::Exit::STOPPED);
     auto second = Train("pieces", 2);
-    if (second.ok()) EXPECT_EQ(second->resumed_from, first->step);
+    if (second.ok()) {
+      EXPECT_EQ(second->resumed_from, first->step);
+    }
     return second;
   }
   // When the first step of at least this number is reported.
