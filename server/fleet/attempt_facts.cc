@@ -220,17 +220,23 @@ FailureCause CauseOf(const HeldLease& held, const absl::Status& error) {
   return held.torn && MayBeOfLostWorker(error) ? FailureCause::kWorkerLost : FailureCause::kTrainers;
 }
 
+// Only one that has failed counts against policy.max_restarts, then and at each failure that follows.
+const char* StateAfter(FailureCause cause) {
+  return cause == FailureCause::kWorkerLost || cause == FailureCause::kWorkerLeaves ? "lost" : "failed";
+}
+
 absl::Status ApplyEnd(store::Transaction& transaction, const Sender& sender, const HeldLease& held, v1::Job* job,
                       const v1::AttemptEnded& ended, int64_t now_us, Effects* effects) {
   const absl::Status error = ended.has_error() ? FromRpcStatus(ended.error()) : absl::OkStatus();
-  const char* const state = !error.ok() ? "failed" : ended.stopped() ? "stopped" : "succeeded";
+  const FailureCause cause = CauseOf(held, error);
+  const char* const state = !error.ok() ? StateAfter(cause) : ended.stopped() ? "stopped" : "succeeded";
   if (job->has_progress()) job->mutable_progress()->clear_waits();
   RETURN_IF_ERROR(EndAttempt(transaction, *job, state, error, ended.last_step(), now_us));
   if (!error.ok() && ended.has_damage()) {
     const auto applied = ApplyDamage(transaction, job, ended.damage(), now_us);
     if (!applied.ok() || *applied) return applied.status();
   }
-  if (!error.ok()) return AfterFailure(transaction, job, CauseOf(held, error), error, now_us);
+  if (!error.ok()) return AfterFailure(transaction, job, cause, error, now_us);
   if (ended.stopped() && (job->has_stop() || job->state() == v1::CANCELLING))
     return AfterStop(transaction, ended.last_step(), now_us, job);
   if (ended.stopped()) {
@@ -296,10 +302,11 @@ absl::Status ApplyMemberEnd(store::Transaction& transaction, const Sender& sende
                             const v1::MemberEnded& ended, int64_t now_us, Effects* effects) {
   const absl::Status why = ended.left() ? absl::UnavailableError("its agent was told to leave") : FromRpcStatus(ended.error());
   const absl::Status error = Annotate(why.ok() ? absl::UnknownError("it does not say why it has ended") : why, sender.worker);
+  const FailureCause cause = ended.left() ? FailureCause::kWorkerLeaves : CauseOf(held, error);
   if (job->has_progress()) job->mutable_progress()->clear_waits();
-  RETURN_IF_ERROR(EndAttempt(transaction, *job, ended.left() ? "lost" : "failed", error, std::nullopt, now_us));
+  RETURN_IF_ERROR(EndAttempt(transaction, *job, StateAfter(cause), error, std::nullopt, now_us));
   if (ended.left()) effects->leaving = sender.worker;
-  return AfterFailure(transaction, job, ended.left() ? FailureCause::kWorkerLeaves : CauseOf(held, error), error, now_us);
+  return AfterFailure(transaction, job, cause, error, now_us);
 }
 
 // Changes `job` in memory where the fact is no transition; the caller stores it. `touched` says so.

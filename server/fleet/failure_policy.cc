@@ -34,7 +34,7 @@ absl::Status Fail(store::Transaction& transaction, v1::Job* job, const absl::Sta
   return Move(transaction, job, v1::FAILED, reason, now_us);
 }
 
-FailureCause CauseOf(const v1::Attempt& attempt) {
+FailureCause CauseOfFailed(const v1::Attempt& attempt) {
   if (!attempt.has_damage()) return FailureCause::kTrainers;
   return DamagedItsOwn(attempt) ? FailureCause::kOwnCheckpointDamaged : FailureCause::kCheckpointDamaged;
 }
@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<Failure>> FailuresWithoutProgress(store::Transaction&
   for (const v1::Attempt& attempt : attempts) {
     if (attempt.attempt() <= last_progress || attempt.state() != "failed") continue;
     const absl::Status error = FromRpcStatus(attempt.error());
-    if (RuleOf(CauseOf(attempt), error.code()).counted) failures.push_back({error, attempt.last_step()});
+    if (RuleOf(CauseOfFailed(attempt), error.code()).counted) failures.push_back({error, attempt.last_step()});
   }
   return failures;
 }

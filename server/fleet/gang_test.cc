@@ -178,12 +178,21 @@ TEST_F(GangTest, TheLossOfAnyMemberEndsTheAttemptForAllAndASpareTakesItsPlace) {
 }
 
 TEST_F(GangTest, RanksThatLoseAPeerWhoseAgentIsGoneAreNoFailureOfTheJob) {
-  const std::string job = BeginOnBoth(/*max_restarts=*/0);
+  const std::string job = BeginOnBoth(/*max_restarts=*/1);
   controller_->Disconnected(b_.session);
   ReportEnd(&a_, first_.lease(), absl::UnavailableError("host 1 is gone"));
   AwaitState(job, RESTARTING);
+  EXPECT_EQ(Attempts(job)[0].state(), "lost");
   Connect(&b_);
-  EXPECT_EQ(b_.link.NextStart().lease().epoch(), 2);
+  const StartAttempt next = b_.link.NextStart();
+  EXPECT_EQ(next.lease().epoch(), 2);
+  // Nor is it counted later, when ranks fail of themselves: this is the first time.
+  Beat(&a_, {next.lease()});
+  Beat(&b_, {next.lease()});
+  ReportEnd(&a_, next.lease(), absl::UnavailableError("rank 0 died"));
+  const v1::Job failed_once = Await(job, [](const v1::Job& now) { return now.restarts() == 2; });
+  EXPECT_EQ(Attempts(job)[1].state(), "failed");
+  EXPECT_NE(failed_once.state(), FAILED);
 }
 
 TEST_F(GangTest, AMemberThatLeavesIsGivenNothingMore) {
