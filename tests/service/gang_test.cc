@@ -174,10 +174,12 @@ TEST_F(GangTest, AWorkerThatSeesAnotherFolderSaysSoBeforeItTrains) {
   const std::vector<std::string> agent = AgentCommand(address(), "b", 1, Path("runs"));
   std::string command = "mount --bind '" + other + "' '" + Path("runs") + "' && exec";
   for (const std::string& word : agent) command += " '" + word + "'";
-  command += " --gang_ports=" + std::to_string(FreePort());
+  command += " --gang_folder_wait=2s --gang_ports=" + std::to_string(FreePort());
   agents_.push_back(StartProgram({"/usr/bin/unshare", "--mount", "--map-root-user", "/bin/sh", "-c", command}));
   WaitUntil("the second agent", [this] { return Workers().size() == 2 && Workers()[1].connected(); });
-  const std::string job = Submit(Spec(2, 2, 2));
+  v1::JobSpec spec = Spec(2, 2, 2);
+  spec.mutable_policy()->set_max_restarts(1);  // it may be no more than a full disk of the first
+  const std::string job = Submit(spec);
   WaitUntil("the end of the job", [&] { return Get(job).state() == v1::FAILED; });
   const std::string why = Get(job).outcome().error().message();
   EXPECT_NE(why.find("on workers/b is not the folder of workers/a"), std::string::npos) << why;

@@ -12,14 +12,12 @@
 
 namespace legoai::agent {
 
-// In the folder of another host a new file may be seen a little later.
-inline constexpr absl::Duration kGangFolderTimeout = absl::Seconds(30);
-
 // Of the first worker; the run directory is there. Errors: ResourceExhausted: the disk is full; others of the disk.
 absl::Status WriteGangNote(const std::string& run_directory, const v1::StartAttempt& start);
 
-// Of another worker: waits for the note of this attempt. Errors: FieldError (--runs), FailedPrecondition, naming both workers: it
-// was not there in time; Cancelled: `given_up` returned true.
+// Of another worker: waits for the note of this attempt. Errors: FieldError (--runs), Unavailable, naming both workers: it was
+// not there in time, as the folder is another one, or as the first worker waits for room on its disk, which passes; Cancelled:
+// `given_up` returned true.
 absl::Status AwaitGangNote(const std::string& run_directory, const v1::StartAttempt& start, absl::Duration timeout,
                            const std::function<bool()>& given_up);
 

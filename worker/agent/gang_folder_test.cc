@@ -47,7 +47,7 @@ TEST_F(GangFolderTest, WhoeverSeesTheFolderFindsTheNoteOfTheAttempt) {
 
 TEST_F(GangFolderTest, AnotherFolderIsAnErrorThatNamesBothWorkers) {
   const absl::Status none = Await();
-  EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(GetFieldViolation(none)->field(), "--runs");
   EXPECT_NE(none.message().find("on workers/b is not the folder of workers/a"), std::string::npos) << none;
 }

@@ -176,7 +176,7 @@ absl::Status Lease::MakeDirectory(const std::string& directory) {
 
 // The first worker makes it.
 absl::Status Lease::JoinFolder(const std::string& directory) {
-  return AwaitGangNote(directory, start_, kGangFolderTimeout, [this] { return stopping_ || revoked_; });
+  return AwaitGangNote(directory, start_, services_.options.gang_folder_wait, [this] { return stopping_ || revoked_; });
 }
 
 launch::TrainCallbacks Lease::Callbacks() {

@@ -66,6 +66,8 @@ ABSL_FLAG(std::string, interface, "",
 ABSL_FLAG(std::string, gang_ports, "29500-29755",
           "ports of this host at which workers that train together may meet, the first and the last; those of agents on one host "
           "should differ; empty: this one trains alone");
+ABSL_FLAG(absl::Duration, gang_folder_wait, absl::Seconds(90),
+          "how long an attempt over several workers waits here for the first one to be seen in --runs");
 ABSL_FLAG(std::vector<std::string>, labels, {},
           "NAME=VALUE with commas between them; rack and nvlink-domain say which workers are near each other");
 ABSL_FLAG(std::string, trainer, "", "program of the ranks; legoai-trainer beside this program if not given");
@@ -151,6 +153,9 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   options.stop_grace = absl::GetFlag(FLAGS_stop_grace);
   if (options.stop_grace < absl::ZeroDuration() || options.stop_grace > absl::Hours(24))
     return FieldError("--stop_grace", absl::FormatDuration(options.stop_grace), "must be 0 to 24h");
+  options.gang_folder_wait = absl::GetFlag(FLAGS_gang_folder_wait);
+  if (options.gang_folder_wait < absl::Seconds(1) || options.gang_folder_wait > absl::Hours(24))
+    return FieldError("--gang_folder_wait", absl::FormatDuration(options.gang_folder_wait), "must be 1s to 24h");
   const int64_t megabytes = absl::GetFlag(FLAGS_telemetry_mb);
   if (megabytes < 1 || megabytes > 100'000) return FieldError("--telemetry_mb", absl::StrCat(megabytes), "must be 1 to 100000");
   options.telemetry_bytes = megabytes * 1'000'000;
