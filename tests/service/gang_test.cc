@@ -185,5 +185,12 @@ TEST_F(GangTest, AWorkerThatSeesAnotherFolderSaysSoBeforeItTrains) {
   EXPECT_NE(why.find("on workers/b is not the folder of workers/a"), std::string::npos) << why;
 }
 
+// At its start, and not by a job that is given to it and fails.
+TEST_F(GangTest, AGangAddressOfAnotherHostIsAWrongCall) {
+  std::vector<std::string> command = AgentCommand(address(), "a", 1, Path("runs"));
+  command.push_back("--gang_address=192.0.2.7");  // reserved for documentation
+  ExpectError(Wait(StartProgram(command)), 2, {"--gang_address = 192.0.2.7: must be an address of this host"});
+}
+
 }  // namespace
 }  // namespace legoai::service

@@ -99,6 +99,17 @@ absl::StatusOr<std::string> AddressTowards(const std::string& server) {
   return launch::ListenAddress(host, port);
 }
 
+// As a number: each host reads a name for itself, and this one's own may stand for something else there.
+absl::StatusOr<std::string> CheckGangAddress(const std::string& given) {
+  std::string address;
+  const auto listener = launch::ListenOn(given, 0, &address);
+  if (listener.ok()) close(listener->fd);
+  if (listener.ok() && address != "0.0.0.0" && address != "::") return address;
+  return FieldError("--gang_address", given,
+                    "must be an address of this host, or a name of it, by which other hosts reach it too, and not one that stands "
+                    "for this host here alone, as in /etc/hosts");
+}
+
 // Without an address it trains alone.
 absl::Status ReadGangPorts(const std::string& server, AgentOptions* options) {
   const std::string ports = absl::GetFlag(FLAGS_gang_ports), interface = absl::GetFlag(FLAGS_interface);
@@ -112,7 +123,9 @@ absl::Status ReadGangPorts(const std::string& server, AgentOptions* options) {
   if (!read || ends.size() > 2 || first < 1 || last < first || last > 65535)
     return FieldError("--gang_ports", ports, "must be a port from 1 to 65535, or FIRST-LAST");
   std::string address = absl::GetFlag(FLAGS_gang_address);
-  if (address.empty()) {
+  if (!address.empty()) {
+    ASSIGN_OR_RETURN(address, CheckGangAddress(address));
+  } else {
     const auto found = interface.empty() ? AddressTowards(server) : launch::AddressOfInterface(interface);
     if (!found.ok()) {
       options->alone_reason = absl::StrCat("no address by which others reach it: ", found.status().message());
