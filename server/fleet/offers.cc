@@ -9,13 +9,19 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/hardware/catalog.h"
+#include "core/process/build_version.h"
 
 namespace legoai::server {
 namespace {
 
-bool Suits(const v1::Worker& worker, const v1::Resources& wanted) {
+bool IsThere(const v1::Worker& worker, const v1::Resources& wanted) {
   return worker.pool() == wanted.pool() && (wanted.device_type().empty() || worker.device().type() == wanted.device_type()) &&
          worker.connected() && worker.state() == v1::READY;
+}
+
+// One of another build is given nothing new (Agents::Views): nothing is planned for it either.
+bool Suits(const v1::Worker& worker, const v1::Resources& wanted) {
+  return IsThere(worker, wanted) && worker.build_version() == launch::BuildVersion();
 }
 
 int64_t FreeSlots(const v1::Worker& worker) {
@@ -122,9 +128,16 @@ const std::string& Offers::WhyNone(const v1::Resources& wanted) {
 std::string Offers::MakeWhyNone(const v1::Resources& wanted) {
   const std::string of = absl::StrCat("pool ", wanted.pool(), wanted.device_type().empty() ? "" : " of " + wanted.device_type());
   const int64_t largest = To(wanted).largest;
+  const int64_t others = std::count_if(workers_.begin(), workers_.end(), [&](const v1::Worker& worker) {
+    return IsThere(worker, wanted) && !Suits(worker, wanted);
+  });
+  const std::string of_other_build =
+      others == 0 ? ""
+                  : absl::StrCat("; ", others, others == 1 ? " is" : " are",
+                                 " of another build than this server, and given nothing new until the same is installed there");
   if (largest == 0) {
-    return absl::StrCat("no worker of ", of,
-                        " is connected and ready: start an agent for it, or cancel the job and submit it with ",
+    return absl::StrCat("no worker of ", of, others == 0 ? "" : " and of this server's build", " is connected and ready",
+                        of_other_build, ": start an agent for it, or cancel the job and submit it with ",
                         wanted.device_type().empty() ? "another resources.pool" : "another resources.pool or device_type");
   }
   std::set<std::string> kinds;
@@ -140,7 +153,7 @@ std::string Offers::MakeWhyNone(const v1::Resources& wanted) {
                       several.worker == nullptr
                           ? ""
                           : absl::StrCat(", of which ", several.workers, " have ", Ranks(several), " together"),
-                      kinds.size() > 1 ? absl::StrCat("; there are ", absl::StrJoin(kinds, ", and ")) : "",
+                      kinds.size() > 1 ? absl::StrCat("; there are ", absl::StrJoin(kinds, ", and ")) : "", of_other_build,
                       ": connect a worker with at least ", wanted.min_slots(),
                       " slots, or cancel the job and submit it with a smaller resources.min_slots");
 }
