@@ -276,7 +276,7 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
   for (const auto& [name, entry] : workers_) {
     // Trainers of another build have other recipes and checkpoints.
     const bool same_build = entry.facts.build_version() == launch::BuildVersion();
-    const bool heard = now - entry.heard < 2.5 * options_.heartbeat_interval + absl::Seconds(1);
+    const bool heard = now - entry.heard < LongestSilence(options_.heartbeat_interval);
     views.push_back({.name = name,
                      .pool = entry.facts.pool(),
                      .device_type = entry.facts.device().type(),

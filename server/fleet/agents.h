@@ -33,6 +33,9 @@ class AgentLink {
   virtual void Close(const absl::Status& status) = 0;
 };
 
+// An agent that is silent for longer has missed two heartbeats: it may be gone, and whether it is shows before its leases expire.
+inline absl::Duration LongestSilence(absl::Duration heartbeat_interval) { return 2.5 * heartbeat_interval + absl::Seconds(1); }
+
 struct AgentsOptions {
   absl::Duration lease_ttl, heartbeat_interval, forget_workers;  // as the controller's
   std::function<int64_t()> now_us;                               // microseconds UTC

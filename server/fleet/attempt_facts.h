@@ -38,7 +38,7 @@ struct Effects {
 struct HeldLease {
   bool first = true;  // it speaks for all ranks
   bool alone = true;  // all of them are its own
-  bool torn = false;  // some of its workers are not connected now
+  bool torn = false;  // some of its workers are not connected now, or silent
 };
 
 // Who reports.

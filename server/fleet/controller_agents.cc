@@ -142,9 +142,12 @@ void Controller::LogRefusal(const std::string& reason, const LogFields& about) {
 
 HeldLease Controller::HeldLeaseOf(const Lease& part) const {
   const std::vector<Lease> parts = book_.Find(part.job, part.epoch);
-  const bool torn = std::any_of(parts.begin(), parts.end(), [this](const Lease& one) {
+  const absl::Duration now = options_.steady();
+  const bool torn = std::any_of(parts.begin(), parts.end(), [&](const Lease& one) {
     const auto place = agents_.PlaceOf(one.worker);
-    return !place || place->session == 0 || place->instance != one.instance;
+    // The connection of a host that is cut off stays open for long. Whoever speaks is there, however late its heartbeat is.
+    const bool silent = one.worker != part.worker && now - one.renewed > LongestSilence(options_.heartbeat_interval);
+    return silent || !place || place->session == 0 || place->instance != one.instance;
   });
   return {.first = part.IsFirst(), .alone = parts.size() == 1, .torn = torn && parts.size() > 1};
 }

@@ -195,6 +195,16 @@ TEST_F(GangTest, RanksThatLoseAPeerWhoseAgentIsGoneAreNoFailureOfTheJob) {
   EXPECT_NE(failed_once.state(), FAILED);
 }
 
+// Its connection stays open for long.
+TEST_F(GangTest, APeerWhoseAgentIsSilentIsGoneAsWell) {
+  const std::string job = BeginOnBoth(/*max_restarts=*/0);
+  skew_seconds_ += 800;  // more than two heartbeats, less than a lease lives
+  Beat(&a_, {first_.lease()});
+  ReportEnd(&a_, first_.lease(), absl::UnavailableError("host 1 is gone"));
+  AwaitState(job, RESTARTING);
+  EXPECT_EQ(Attempts(job)[0].state(), "lost");
+}
+
 TEST_F(GangTest, AMemberThatLeavesIsGivenNothingMore) {
   const std::string job = BeginOnBoth();
   Member spare("c", 1);
