@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -56,12 +57,23 @@ void Describe(const v1::Job& job, const v1::Attempt& attempt, v1::StartAttempt* 
   start->set_recipe_text(planner::Summarize(attempt.recipe()));
 }
 
-// What each worker is told, of what all are. `first`: the facts of the first, where the others join. Attempts of one job that
-// follow each other have other ports: one that is taken keeps it from nothing.
-std::vector<v1::StartAttempt> Spread(const v1::StartAttempt& start, const v1::Attempt& attempt, const v1::Worker& first) {
+// The port of the first worker at which the others join: none of `taken`, where there is another. Attempts of one job that follow
+// each other begin to look at ports that do, too, so that one that another program has fails no two of them.
+int64_t GangPort(const v1::LeaseId& lease, const v1::Worker& first, const std::set<int64_t>& taken) {
+  const auto chance = static_cast<int64_t>(std::hash<std::string>()(lease.job()) % 65536);
+  const int64_t ports = std::max<int64_t>(1, first.gang_ports());
+  const auto at = [&](int64_t i) { return first.first_gang_port() + (chance + lease.epoch() + i) % ports; };
+  for (int64_t i = 0; i < ports; ++i) {
+    if (taken.count(at(i)) == 0) return at(i);
+  }
+  return at(0);
+}
+
+// What each worker is told, of what all are. `first`: the facts of the first, where the others join. `taken`: as of GangPort.
+std::vector<v1::StartAttempt> Spread(const v1::StartAttempt& start, const v1::Attempt& attempt, const v1::Worker& first,
+                                     const std::set<int64_t>& taken) {
   std::vector<v1::StartAttempt> starts;
-  const auto chance = static_cast<int64_t>(std::hash<std::string>()(start.lease().job()) % 65536);
-  const int64_t port = first.first_gang_port() + (chance + start.lease().epoch()) % std::max<int64_t>(1, first.gang_ports());
+  const int64_t port = GangPort(start.lease(), first, taken);
   for (const v1::Placement& placement : attempt.placements()) {
     v1::StartAttempt& own = starts.emplace_back(start);
     *own.mutable_placement() = placement;
@@ -100,6 +112,10 @@ absl::StatusOr<Controller::Starts> Controller::StoreLease(const scheduler::Grant
   Starts starts;
   const int64_t now_us = options_.now_us();
   const v1::Worker first = agents_.StoredFacts(grant.workers.front()).value_or(v1::Worker());
+  std::set<int64_t> taken;
+  for (const Lease& lease : book_.All()) {
+    if (lease.gang_port != 0 && lease.gang_address == first.gang_address()) taken.insert(lease.gang_port);
+  }
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
     starts.clear();
     ASSIGN_OR_RETURN(auto stored, transaction.GetJob(grant.job));
@@ -121,7 +137,7 @@ absl::StatusOr<Controller::Starts> Controller::StoreLease(const scheduler::Grant
       start.set_take_back(from.checkpoint->take_back());
     }
     Describe(*job, *attempt, &start);
-    starts = Spread(start, *attempt, first);
+    starts = Spread(start, *attempt, first, taken);
     RETURN_IF_ERROR(transaction.PutAttempt(job->name(), *attempt));
     return Move(transaction, job, v1::LEASED, SlotsText(grant.slots, grant.workers, job->spec().resources()), now_us);
   });
@@ -166,9 +182,11 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
   if (const auto planned = memory_.planned.find(grant.job); planned != memory_.planned.end()) planned->second.moves = 0;
   if (options_.metrics != nullptr) options_.metrics->Lease();
   std::vector<Lease> parts = PartsOf(attempt, job.name());
-  for (Lease& part : parts) {
-    const auto place = agents_.PlaceOf(part.worker);
-    part.told_session = place ? place->session : 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto place = agents_.PlaceOf(parts[i].worker);
+    parts[i].told_session = place ? place->session : 0;
+    parts[i].gang_address = starts->at(i).gang().address();
+    parts[i].gang_port = starts->at(i).gang().port();
   }
   LogInfo(absl::StrCat("leased: ", reason), About(parts.front()));
   // In the book before it is sent: whoever connects or leaves from now on finds it there.

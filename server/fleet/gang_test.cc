@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/hardware/catalog.h"
@@ -122,6 +123,22 @@ TEST_F(GangTest, EachWorkerIsToldItsPartUnderOneEpoch) {
   EXPECT_THAT(Get(job).reason(), HasSubstr("1 slot of each of workers/a, workers/b"));
   EXPECT_THAT(WorkersOf(Attempts(job)[0]), ElementsAre("workers/a", "workers/b"));
   for (const v1::Worker& worker : controller_->Workers()) EXPECT_EQ(worker.used_size(), 1) << worker.name();
+}
+
+TEST_F(GangTest, GangsThatBeginOnOneHostMeetAtPortsOfTheirOwn) {
+  Member a("a", 2), b("b", 2), c("c", 2);
+  for (Member* member : {&a, &b, &c}) {
+    member->hello.mutable_worker()->set_gang_ports(2);
+    Connect(member);
+  }
+  for (int i = 0; i < 8; ++i) {  // by chance each pair would be apart every other time
+    Submit(3, 3);
+    Submit(3, 3);
+    const StartAttempt one = a.link.NextStart(), other = a.link.NextStart();
+    EXPECT_NE(std::pair(one.gang().address(), one.gang().port()), std::pair(other.gang().address(), other.gang().port()));
+    ReportEnd(&a, one.lease(), absl::OkStatus());
+    ReportEnd(&a, other.lease(), absl::OkStatus());
+  }
 }
 
 TEST_F(GangTest, TheFirstWorkerAloneTellsHowItGoes) {

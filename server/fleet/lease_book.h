@@ -34,6 +34,8 @@ struct Lease {
   int64_t attempt = 0;          // of the job
   std::string instance = {};    // of the agent that holds or will get it
   int64_t first_rank = 0;       // 0: its agent speaks for all
+  std::string gang_address = {};  // where its workers meet; empty: it has one, or an earlier server has given it
+  int64_t gang_port = 0;          // there
 
   bool IsFirst() const { return first_rank == 0; }
 };

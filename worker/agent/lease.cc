@@ -58,6 +58,24 @@ absl::Status CheckPlacement(const v1::StartAttempt& start) {
                     "must say where the first worker is reached: give its agent --gang_address");
 }
 
+// Where a gang meets is for the flags of its first worker's agent to say, and not for those of `lego train`.
+absl::Status WithFlagsOfAgent(const absl::Status& error, const v1::StartAttempt& start) {
+  const auto violation = GetFieldViolation(error);
+  if (!violation || !start.has_gang()) return error;
+  const std::string agent = absl::StrCat("the agent of ", start.gang().first_worker());
+  if (violation->field() == "--master-port") {
+    return FieldError("--gang_ports", violation->value(),
+                      absl::StrCat("is in use, or cannot be listened on: give ", agent, " ports that no other program has"),
+                      error.code());
+  }
+  if (violation->field() == "--master-addr") {
+    return FieldError("--gang_address", violation->value(),
+                      absl::StrCat("is not the address of the host of ", agent, ": start that anew, or give it another"),
+                      error.code());
+  }
+  return error;
+}
+
 }  // namespace
 
 Lease::Lease(v1::StartAttempt start, const LeaseServices& services)
@@ -149,6 +167,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   }
   auto outcome = launch::RunTraining(request, Callbacks(), &stop_);
   services_.slots.Give(*slots);
+  if (!outcome.ok()) return WithFlagsOfAgent(outcome.status(), start_);
   return outcome;
 }
 

@@ -106,8 +106,8 @@ absl::StatusOr<std::string> CheckGangAddress(const std::string& given) {
   if (listener.ok()) close(listener->fd);
   if (listener.ok() && address != "0.0.0.0" && address != "::") return address;
   return FieldError("--gang_address", given,
-                    "must be an address of this host, or a name of it, by which other hosts reach it too, and not one that stands "
-                    "for this host here alone, as in /etc/hosts");
+                    "must be an address of this host, or a name of it, by which other hosts reach it too, and not one that "
+                    "stands for this host here alone, as in /etc/hosts");
 }
 
 // Without an address it trains alone.
