@@ -75,6 +75,7 @@ class Agent {
 
   // session.cc: the connection.
   void Connect();
+  bool FindGangAddress();
   absl::StatusOr<std::unique_ptr<Stream>> OpenStream();
   void Welcome(const v1::Welcome& welcome);
   void CheckSession();
@@ -88,6 +89,7 @@ class Agent {
   const AgentOptions options_;
   const JsonLog& log_;
   ServerList servers_;
+  std::string gang_address_;  // found since the start, where options_.worker has none
   Mutex mutex_;
   Condition arrived_;
   Inbox inbox_ ABSL_GUARDED_BY(mutex_);

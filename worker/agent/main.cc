@@ -89,7 +89,7 @@ absl::Status ReadLabels(v1::Worker* worker) {
   return absl::OkStatus();
 }
 
-// The address by which this host reaches the server, which others are likely to reach it by.
+// The address by which this host reaches the server, by which others are likely to reach it.
 absl::StatusOr<std::string> AddressTowards(const std::string& server) {
   const size_t colon = server.rfind(':');
   std::string host = server.substr(0, colon);
@@ -97,6 +97,16 @@ absl::StatusOr<std::string> AddressTowards(const std::string& server) {
   int64_t port = 0;
   if (!absl::SimpleAtoi(server.substr(colon + 1), &port)) return FieldError("--server", server, "must be HOST:PORT");
   return launch::ListenAddress(host, port);
+}
+
+// Towards the first of them that can be found.
+absl::StatusOr<std::string> AddressTowardsAny(const std::vector<std::string>& servers) {
+  absl::StatusOr<std::string> address = absl::NotFoundError("there is no server");
+  for (const std::string& server : servers) {
+    address = AddressTowards(server);
+    if (address.ok()) break;
+  }
+  return address;
 }
 
 // As a number: each host reads a name for itself, and this one's own may stand for something else there.
@@ -111,7 +121,7 @@ absl::StatusOr<std::string> CheckGangAddress(const std::string& given) {
 }
 
 // Without an address it trains alone.
-absl::Status ReadGangPorts(const std::string& server, AgentOptions* options) {
+absl::Status ReadGangPorts(const std::vector<std::string>& servers, AgentOptions* options) {
   const std::string ports = absl::GetFlag(FLAGS_gang_ports), interface = absl::GetFlag(FLAGS_interface);
   if (!interface.empty()) {
     RETURN_IF_ERROR(launch::UseInterface(interface));
@@ -122,20 +132,21 @@ absl::Status ReadGangPorts(const std::string& server, AgentOptions* options) {
   const bool read = absl::SimpleAtoi(ends.front(), &first) && absl::SimpleAtoi(ends.back(), &last);
   if (!read || ends.size() > 2 || first < 1 || last < first || last > 65535)
     return FieldError("--gang_ports", ports, "must be a port from 1 to 65535, or FIRST-LAST");
-  std::string address = absl::GetFlag(FLAGS_gang_address);
-  if (!address.empty()) {
-    ASSIGN_OR_RETURN(address, CheckGangAddress(address));
-  } else {
-    const auto found = interface.empty() ? AddressTowards(server) : launch::AddressOfInterface(interface);
-    if (!found.ok()) {
-      options->alone_reason = absl::StrCat("no address by which others reach it: ", found.status().message());
-      return absl::OkStatus();
-    }
-    address = *found;
-  }
-  options->worker.set_gang_address(address);
   options->worker.set_first_gang_port(first);
   options->worker.set_gang_ports(last - first + 1);
+  const std::string given = absl::GetFlag(FLAGS_gang_address);
+  if (!given.empty()) {
+    ASSIGN_OR_RETURN(*options->worker.mutable_gang_address(), CheckGangAddress(given));
+    return absl::OkStatus();
+  }
+  const auto found = interface.empty() ? AddressTowardsAny(servers) : launch::AddressOfInterface(interface);
+  if (found.ok()) {
+    options->worker.set_gang_address(*found);
+    return absl::OkStatus();
+  }
+  options->alone_reason = absl::StrCat("no address by which others reach it: ", found.status().message());
+  // Names of servers may be known later, as after a boot.
+  options->find_gang_address = [servers] { return AddressTowardsAny(servers); };
   return absl::OkStatus();
 }
 
@@ -195,7 +206,7 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   if (!worker.ok()) return worker.status();
   options.worker = std::move(worker->worker);
   RETURN_IF_ERROR(ReadLabels(&options.worker));
-  RETURN_IF_ERROR(ReadGangPorts(servers.all().front(), &options));
+  RETURN_IF_ERROR(ReadGangPorts(servers.all(), &options));
   (*options.worker.mutable_labels())[launch::kDataRootsLabel] = absl::StrJoin(options.data_roots, ",");
   options.device_reason = std::move(worker->device_reason);
   options.trainer = absl::GetFlag(FLAGS_trainer);
@@ -250,8 +261,8 @@ int Main(int argc, char** argv) {
     log.Write("warning", "this machine has not been measured, the catalog's cpu stands for it: run `lego hardware --measure`");
   }
   if (!options->alone_reason.empty())
-    log.Write("warning", absl::StrCat("trains no job together with other workers: ", options->alone_reason,
-                                      ": give --gang_address"));
+    log.Write("warning", absl::StrCat("trains no job together with other workers as long as there is ", options->alone_reason,
+                                      ": it is looked for at each connection, or give --gang_address"));
   if (const std::string busy = sim::MeasuredBusyText(options->worker.device()); !busy.empty()) log.Write("warning", busy);
   // Never destroyed: the signals' thread may speak with it until the process has ended.
   static Agent& agent = *new Agent(*std::move(options), log);

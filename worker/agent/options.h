@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/channel.h"
 #include "proto/legoai/v1/worker.pb.h"
@@ -17,7 +19,9 @@ struct AgentOptions {
   std::string token_file;                               // of the token to call it with, read for every connection; empty: none
   ChannelSecurity security;                             // how it is called, without the token
   v1::Worker worker;                                    // sent in Hello; `instance` names this process
-  std::string alone_reason;                             // why it cannot train together with others, for the log; empty: it can
+  std::string alone_reason;                             // why it has no gang_address, for the log; empty: it has, or wants none
+  // Looks once more for an address of it, before each connection as long as there is none; null: it is not to be looked for.
+  std::function<absl::StatusOr<std::string>()> find_gang_address;
   std::string device_reason;                            // why its slots are GPUs or processors, for the log
   std::string runs;                                     // absolute and plain; jobs' folders go there (epoch_directory.h)
   std::vector<std::string> data_roots;                  // folders from which jobs may read (core/process/data_roots.h)

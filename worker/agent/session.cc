@@ -42,7 +42,18 @@ absl::StatusOr<std::unique_ptr<Stream>> Agent::OpenStream() {
        .ended = [this](absl::Status status) { Put([&](Inbox& inbox) { inbox.stream_ended = std::move(status); }); }});
 }
 
+// True: it has one from now on. Without it trains alone, until it connects again.
+bool Agent::FindGangAddress() {
+  if (!gang_address_.empty() || !options_.worker.gang_address().empty() || !options_.find_gang_address) return false;
+  const absl::StatusOr<std::string> found = options_.find_gang_address();
+  if (!found.ok()) return false;
+  gang_address_ = *found;
+  log_.Write("info", absl::StrCat("other workers reach it by ", gang_address_, " now, to train jobs together"));
+  return true;
+}
+
 void Agent::Connect() {
+  FindGangAddress();
   session_ = Session::kConnecting;
   writing_ = false;
   heard_ = Clock::now();
@@ -74,6 +85,8 @@ void Agent::Welcome(const v1::Welcome& welcome) {
   telemetry_.ReplayAfter(welcome.acknowledged_telemetry());
   commits_.SendAllAgain();
   log_.Write("info", absl::StrCat("is connected with ", servers_.current(), " as ", options_.worker.name()));
+  // A server whose name could be found only now has not been told.
+  if (FindGangAddress()) LoseStream(absl::UnavailableError("it tells anew by which address other workers reach it"));
 }
 
 void Agent::CheckSession() {
@@ -123,6 +136,7 @@ v1::Hello Agent::MakeHello() const {
   v1::Hello hello;
   *hello.mutable_worker() = options_.worker;
   hello.mutable_worker()->set_runs(options_.runs);
+  if (!gang_address_.empty()) hello.mutable_worker()->set_gang_address(gang_address_);
   for (const auto& [key, lease] : leases_) {
     if (!lease->revoked()) *hello.add_leases() = lease->id();
   }
