@@ -43,9 +43,27 @@ absl::Status CheckSlotDevices(const v1::Worker& worker) {
 
 absl::Status CheckGangPorts(const v1::Worker& worker) {
   const int64_t first = worker.first_gang_port(), count = worker.gang_ports();
-  if (worker.gang_address().empty() || (first >= 1 && count >= 1 && first + count - 1 <= 65535)) return absl::OkStatus();
+  if (worker.gang_address().empty()) return absl::OkStatus();
+  if (first >= 1 && count >= 1 && count <= 65535 && first <= 65536 - count) return absl::OkStatus();
   return FieldError("worker.first_gang_port", absl::StrCat(first, ", ", count, " ports"),
                     "must be at least one port from 1 to 65535: give --gang_ports");
+}
+
+// As long as an agent's own can be: all of it is kept, and shown in every list.
+absl::Status CheckTexts(const v1::Worker& worker) {
+  constexpr size_t kLongestText = 255, kLongestLabel = 64 * 1024;  // one of them names folders
+  constexpr int kMostLabels = 256;
+  if (worker.gang_address().size() > kLongestText) {
+    return FieldError("worker.gang_address", worker.gang_address().substr(0, 200),
+                      "must be at most 255 bytes: give --gang_address");
+  }
+  if (worker.labels_size() > kMostLabels)
+    return FieldError("worker.labels", absl::StrCat(worker.labels_size()), absl::StrCat("must be at most ", kMostLabels));
+  for (const auto& [name, value] : worker.labels()) {
+    if (name.size() > kLongestText || value.size() > kLongestLabel)
+      return FieldError("worker.labels", name.substr(0, 200), "must have at most 255 bytes, and its value 65536: give --labels");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckHello(const v1::Hello& hello) {
@@ -71,6 +89,7 @@ absl::Status CheckHello(const v1::Hello& hello) {
     return FieldError("worker.slots", absl::StrCat(worker.slots()), absl::StrCat("must be 1 to ", kMostSlots));
   RETURN_IF_ERROR(CheckSlotDevices(worker));
   RETURN_IF_ERROR(CheckGangPorts(worker));
+  RETURN_IF_ERROR(CheckTexts(worker));
   if (worker.device().type().empty()) return FieldError("worker.device", "", "is needed: run `lego hardware --measure` there");
   if (!IsSegment(worker.pool())) {
     return FieldError("worker.pool", worker.pool().substr(0, 200),

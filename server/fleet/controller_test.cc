@@ -535,6 +535,31 @@ TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
   EXPECT_EQ(controller_->Connect(there.hello, &there.link).status().code(), absl::StatusCode::kAlreadyExists);
 }
 
+TEST_F(FleetTest, WhereAGangMeetsAndLabelsAreWithinBounds) {
+  v1::Worker& worker = *agent_.hello.mutable_worker();
+  const auto refused = [&] {
+    const auto violation = GetFieldViolation(controller_->Connect(agent_.hello, &agent_.link).status());
+    return violation ? violation->field() : "";
+  };
+  worker.set_gang_address("10.0.0.1");
+  const std::pair<int64_t, int64_t> wrong[] = {
+      {0, 1}, {1, 0}, {65535, 2}, {65536, 1}, {1, 65536}, {INT64_MAX, INT64_MAX}, {1, INT64_MAX}, {INT64_MAX, 1}, {-1, 3}};
+  for (const auto& [first, ports] : wrong) {
+    worker.set_first_gang_port(first);
+    worker.set_gang_ports(ports);
+    EXPECT_EQ(refused(), "worker.first_gang_port") << first << ", " << ports;
+  }
+  worker.set_first_gang_port(1);
+  worker.set_gang_ports(65535);
+  worker.set_gang_address(std::string(256, '1'));
+  EXPECT_EQ(refused(), "worker.gang_address");
+  worker.set_gang_address("10.0.0.1");
+  (*worker.mutable_labels())["rack"] = std::string(100'000, 'r');
+  EXPECT_EQ(refused(), "worker.labels");
+  (*worker.mutable_labels())["rack"] = "r1";
+  Connect(&agent_);
+}
+
 TEST_F(FleetTest, APlanUnderWayIsMadeAnewByTheNextServerAndEndsWithItsJob) {
   hold_plans_ = true;
   Connect(&agent_);
