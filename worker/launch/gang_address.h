@@ -28,8 +28,7 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& interface);
 inline constexpr char kGlooInterface[] = "GLOO_SOCKET_IFNAME";
 
 // Has this host's ranks, by Gloo and NCCL, talk to other hosts over `interface`: in this process's environment, which they
-// inherit.
-// Errors: as of AddressOfInterface. Not thread-safe: call it before threads are started.
+// inherit. Errors: as of AddressOfInterface. Not thread-safe: call it before threads are started.
 absl::Status UseInterface(const std::string& interface);
 
 // What a rank listens on, so that the others of its gang reach it, given where the gang meets: the address of the interface that

@@ -122,7 +122,8 @@ export const queryMetrics = (name: string, afterStep: number) =>
   call<{ points: StepMetrics[]; steps: number }>(`${name}/metrics${query({ after_step: afterStep || null, max_points: 1000 })}`);
 // The latest reports with the rows of all ranks, at most `most`, ascending by step.
 export const queryRankReports = async (name: string, most: number): Promise<StepMetrics[]> =>
-  (await call<{ rank_reports: StepMetrics[] }>(`${name}/metrics${query({ max_points: 2, max_rank_reports: most })}`)).rank_reports;
+  (await call<{ rank_reports: StepMetrics[] }>(`${name}/metrics${query({ max_points: 2, max_rank_reports: most })}`))
+    .rank_reports;
 export const listStepTraces = async (name: string): Promise<StepTraceInfo[]> =>
   (await call<{ step_traces: StepTraceInfo[] }>(`${name}/stepTraces`)).step_traces;
 // Of a step's trace, or JOB/predictedTrace: where the file is, and its content.

@@ -58,7 +58,8 @@ function App() {
     getServerInfo().then((info) => setVersion(info.build_version)).catch(() => {});
   }, []);
   useKeys({
-    'g j': () => navigate('/'), 'g p': () => navigate('/plan'), 'g w': () => navigate('/workers'), '?': () => help.current?.showModal(), t: toggleTheme,
+    'g j': () => navigate('/'), 'g p': () => navigate('/plan'), 'g w': () => navigate('/workers'),
+    '?': () => help.current?.showModal(), t: toggleTheme,
   });
   const on = (kind: string) => (view.kind === kind ? 'page' : undefined);
   return (

@@ -169,12 +169,13 @@ function Result({ plan, view, pick, submit }: {
 
 function Submit({ plan, asked, ranked, close }: { plan: PlanResult; asked: Asked; ranked: RankedRecipe; close: () => void }) {
   const model = asked.config === null ? { name: plan.model } : { name: asked.config.name, config_json: asked.config.text };
+  const decided = "What the plan has decided becomes the job's constraints. The server plans again for the slots that it gives.";
   const nodes = asked.form.nodes > 1
     ? ` This plan is for ${asked.form.nodes} nodes: the service takes as many workers that are alike where none has ${
       devicesOf(ranked.recipe)} slots.` : '';
   return (
     <SubmitDialog title={`Submit rank ${ranked.rank}`} base={baseOfPlan(model, plan)} draft={draftOfRecipe(plan, ranked, '')}
-      note={`What the plan has decided becomes the job's constraints. The server plans again for the slots that it gives.${nodes}`}
+      note={`${decided}${nodes}`}
       close={close} />
   );
 }

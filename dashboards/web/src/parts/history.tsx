@@ -74,7 +74,9 @@ function Attempts({ list, job, now }: { list: Attempt[]; job: Job; now: number }
             <tr key={a.attempt}>
               <td class="number">{a.attempt}</td>
               <td><Badge state={a.state} /></td>
-              <td>{a.placements.map((p) => `${format.lastSegment(p.worker)} ×${p.slots}${ranksOf(a, p)}`).join(', ') || '–'}</td>
+              <td>
+                {a.placements.map((p) => `${format.lastSegment(p.worker)} ×${p.slots}${ranksOf(a, p)}`).join(', ') || '–'}
+              </td>
               <td>{parallelismText(a.recipe)}</td>
               <td class="number">{format.count(a.resume_step ?? 0)} → {format.count(a.last_step ?? stepNow(a, job))}</td>
               <td class="number"><Time us={a.start_time_us} now={now} /></td>
@@ -114,7 +116,8 @@ function Checkpoints({ list, now }: { list: Checkpoint[]; now: number }) {
           {latest.map((c) => (
             <tr key={`${c.name} ${c.epoch}`}>
               <td class="number">{format.count(c.step)}</td><td class="number">{c.attempt}</td>
-              <td class="path">{c.directory}/step-{c.step}{c.damage && <div class="sub">damaged: {c.damage}</div>}</td><td class="number"><Time us={c.time_us} now={now} /></td>
+              <td class="path">{c.directory}/step-{c.step}{c.damage && <div class="sub">damaged: {c.damage}</div>}</td>
+              <td class="number"><Time us={c.time_us} now={now} /></td>
             </tr>
           ))}
         </tbody>
