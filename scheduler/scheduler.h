@@ -7,12 +7,12 @@
 // on those that may train together (WorkerView::gang) and are nearest to each other (gang.h). The first job that does not fit is
 // the head: it gets a reservation, the slots and the time at which it will fit as far as the ends of running jobs are known.
 //
-// Later jobs are started (backfill) only if that does not delay the head: on slots that the reservation does not need, or if they
-// are expected to end before it begins. This holds only for expected times: a backfilled job that takes longer than expected
-// delays the head by the difference, and running jobs are never stopped for a head. So expected_run should err on the long side,
-// and expected_end on the early side. For reservations, a running job without a known end never ends; one past its expected end may end at any
-// moment. If it is unknown when the head will fit, everything that it could use is reserved for it. A job that shares no possible
-// worker with an earlier head (another pool or device type) is a head too.
+// Later jobs are started (backfill) only if that does not delay the head: on slots that the reservation does not need, or if
+// they are expected to end before it begins. This holds only for expected times: a backfilled job that takes longer than
+// expected delays the head by the difference, and running jobs are never stopped for a head. So expected_run should err on the
+// long side, and expected_end on the early side. For reservations, a running job without a known end never ends; one past its
+// expected end may end at any moment. If it is unknown when the head will fit, everything that it could use is reserved for it.
+// A job that shares no possible worker with an earlier head (another pool or device type) is a head too.
 //
 // Names are unique; slots of a job are at least 1; a worker's free slots and those of running jobs are together at most its
 // slots. Jobs on workers that are not in the snapshot are ignored; for reservations, slots that are neither free nor of a running

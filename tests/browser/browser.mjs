@@ -1,4 +1,5 @@
 // Starts a server and a headless Chromium for tests and pictures of the page.
+import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -63,4 +64,19 @@ export async function openPage(browser, options = {}) {
   page.on('pageerror', (error) => errors.push(String(error)));
   page.on('console', (message) => message.type() === 'error' && errors.push(`${message.text()} (${message.location().url})`));
   return { page, errors, close: () => context.close() };
+}
+
+// `work` on a page that has no errors. The browser reports every request that is refused as one; `allowed`: those that a test
+// provokes.
+export async function withSoundPage(browser, work, { allowed = null, ...options } = {}) {
+  const { page, errors, close } = await openPage(browser, options);
+  await work(page);
+  assert.deepEqual(errors.filter((error) => !allowed?.test(error)), []);
+  await close();
+}
+
+// The name of the one that is shown as `text`. `base`: the server's address.
+export async function findJob(base, text) {
+  const filter = encodeURIComponent(`display_name : "${text}"`);
+  return (await (await fetch(`${base}/v1/projects/default/jobs?filter=${filter}`)).json()).jobs[0].name;
 }
