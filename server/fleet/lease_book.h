@@ -26,14 +26,14 @@ struct Lease {
   int64_t epoch = 0;
   std::string worker = {};
   int64_t slots = 0;
-  absl::Duration renewed = {};  // on the controller's clock
-  uint64_t told_session = 0;    // the session in which the agent was told of the lease
-  uint64_t stop_session = 0;    // the session in which it was told to stop; 0: not yet
-  bool stop_saves = false;      // as it was told
-  int64_t stop_until_us = 0;    // UTC; the deadline of that, as it was told
-  int64_t attempt = 0;          // of the job
-  std::string instance = {};    // of the agent that holds or will get it
-  int64_t first_rank = 0;       // 0: its agent speaks for all
+  absl::Duration renewed = {};    // on the controller's clock
+  uint64_t told_session = 0;      // the session in which the agent was told of the lease
+  uint64_t stop_session = 0;      // the session in which it was told to stop; 0: not yet
+  bool stop_saves = false;        // as it was told
+  int64_t stop_until_us = 0;      // UTC; the deadline of that, as it was told
+  int64_t attempt = 0;            // of the job
+  std::string instance = {};      // of the agent that holds or will get it
+  int64_t first_rank = 0;         // 0: its agent speaks for all
   std::string gang_address = {};  // where its workers meet; empty: it has one, or an earlier server has given it
   int64_t gang_port = 0;          // there
 

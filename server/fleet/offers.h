@@ -1,6 +1,6 @@
-// The slots that connected and ready workers offer to jobs to be planned: those of one worker, and to a job that wants more than
-// any worker has, as many of each of several that are alike. Rebuilt for every decision; equal requests are cached. Not
-// thread-safe. gRPC-free.
+// The slots that connected and ready workers of this server's build offer to jobs to be planned: those of one worker, and to a
+// job that wants more than any worker has, as many of each of several that are alike. Rebuilt for every decision; equal requests
+// are cached. Not thread-safe. gRPC-free.
 #pragma once
 
 #include <cstdint>

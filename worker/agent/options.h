@@ -29,8 +29,8 @@ struct AgentOptions {
   int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, buffered while the server is away
   absl::Duration first_wait = absl::Milliseconds(100);  // before the second attempt to connect; doubles
   absl::Duration longest_wait = absl::Seconds(5);
-  absl::Duration hello_timeout = absl::Seconds(20);  // for the server's welcome
-  absl::Duration stop_grace = absl::Seconds(60);     // for trainers to save and stop when the agent is stopped
+  absl::Duration hello_timeout = absl::Seconds(20);     // for the server's welcome
+  absl::Duration stop_grace = absl::Seconds(60);        // for trainers to save and stop when the agent is stopped
   absl::Duration gang_folder_wait = absl::Seconds(90);  // for the first worker's note (gang_folder.h)
 };
 
