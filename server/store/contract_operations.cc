@@ -66,7 +66,6 @@ TEST_P(StoreContract, SubmissionIsRememberedWithItsContent) {
                 (void)t.InsertJob(MakeJob(1), Submission{"projects/default", "request-2", "abc"});
                 return absl::OkStatus();
               }).ok());
-  using Found = std::optional<ReadTransaction::EarlierSubmission>;
   const auto find = [&](const std::string& project, const std::string& id) {
     return Read([&](ReadTransaction& t) { return t.FindSubmission(project, id); });
   };
