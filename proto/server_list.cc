@@ -1,6 +1,7 @@
 #include "proto/server_list.h"
 
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -11,6 +12,9 @@
 
 namespace legoai {
 namespace {
+
+// That a server of the list is asked once more because the leader that it named did not do.
+constexpr int kMostReturns = 2;
 
 bool IsAddress(const std::string& address) {
   if (absl::StartsWith(address, "unix:")) return address.size() > 5;
@@ -35,13 +39,18 @@ absl::StatusOr<ServerList> ServerList::Parse(std::string_view field, std::string
 
 bool ServerList::MoveOn(const absl::Status& why) {
   const auto leader = GetNotLeader(why);
-  // One that was named and does not lead either has another to name, perhaps the one that named it: then there is a wait.
-  const bool goes_there = leader && !leader->leader_address().empty() && named_.empty() && leader->leader_address() != current();
-  if (goes_there) {
-    named_ = leader->leader_address();
+  const std::string asked = current();
+  const std::string leads = leader && named_.empty() ? leader->leader_address() : "";
+  if (!leads.empty() && leads != asked) {
+    // It was asked just now, in vain: whoever named it may know better in a moment.
+    if (leads == std::exchange(silent_, "")) return false;
+    named_ = leads;
     return true;
   }
-  named_.clear();
+  if (!leader) silent_ = asked;
+  const bool was_named = !std::exchange(named_, "").empty();
+  if (was_named && ++returns_ < kMostReturns) return false;
+  returns_ = 0;
   next_ = (next_ + 1) % servers_.size();
   return false;
 }

@@ -1,5 +1,6 @@
 // The servers of which one leads, as agents and clients are given them: "a:7420,b:7420". Which to ask next is the leader that a
-// server named, or else the next of the list.
+// server named; where that one does not answer, the server that named it, which sees soon who leads instead; else the next of
+// the list.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,9 @@ class ServerList {
   std::string text_;
   std::vector<std::string> servers_;
   size_t next_ = 0;
-  std::string named_;  // as the leader, by a server of the list; empty: none
+  std::string named_;   // as the leader, by a server of the list; empty: none
+  std::string silent_;  // the last that did not answer, until it is named once
+  int returns_ = 0;     // to the server of the list that named one which did not do
 };
 
 }  // namespace legoai

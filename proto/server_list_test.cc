@@ -23,7 +23,21 @@ TEST(ServerList, FollowsTheLeaderThatIsNamed) {
   EXPECT_TRUE(servers.MoveOn(NotLeaderError("c:3", 4)));
   EXPECT_EQ(servers.current(), "c:3") << "also one that is not of the list";
   EXPECT_FALSE(servers.MoveOn(absl::UnavailableError("gone")));
+  EXPECT_EQ(servers.current(), "a:1") << "who named it is asked who leads now";
+  EXPECT_FALSE(servers.MoveOn(NotLeaderError("c:3", 4)));
+  EXPECT_EQ(servers.current(), "a:1") << "which has just not answered";
+  EXPECT_TRUE(servers.MoveOn(NotLeaderError("c:3", 4)));
+  EXPECT_EQ(servers.current(), "c:3") << "as it may again";
+  EXPECT_FALSE(servers.MoveOn(absl::UnavailableError("gone")));
+  EXPECT_EQ(servers.current(), "b:2") << "a may know nothing new";
+}
+
+TEST(ServerList, DoesNotWaitTwiceForALeaderThatStandsStill) {
+  ASSERT_OK_AND_ASSIGN(auto servers, ServerList::Parse("--server", "a:1,b:2"));
+  EXPECT_FALSE(servers.MoveOn(absl::DeadlineExceededError("the server does not answer")));
   EXPECT_EQ(servers.current(), "b:2");
+  EXPECT_FALSE(servers.MoveOn(NotLeaderError("a:1", 4)));
+  EXPECT_EQ(servers.current(), "b:2") << "which leads soon, where a is gone";
 }
 
 TEST(ServerList, TwoThatNameEachOtherAreNotAskedWithoutEnd) {

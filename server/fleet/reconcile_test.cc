@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
+#include "core/process/build_version.h"
 
 namespace legoai::server {
 namespace {
@@ -19,6 +20,7 @@ v1::Worker MakeWorker(const std::string& name, const std::string& device, int64_
   worker.set_slots(slots);
   worker.set_connected(true);
   worker.set_state(v1::READY);
+  worker.set_build_version(std::string(launch::BuildVersion()));
   *worker.mutable_device() = sim::FindDevice(device).value();
   return worker;
 }

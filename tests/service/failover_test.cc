@@ -147,7 +147,7 @@ TEST_F(FailoverTest, AFollowerReadsTheDatabaseAndPassesOnWhatOnlyTheLeaderCanDo)
   while (reader->Read(&last)) ++messages;
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(last.job().state(), v1::SUCCEEDED);
-  EXPECT_GT(messages, 2) << "it is woken while the leader works";
+  EXPECT_GT(messages, 1) << "it is woken while the leader works";
   EXPECT_EQ(Losses(job).size(), 200);
 
   v1::DrainWorkerRequest drain;
