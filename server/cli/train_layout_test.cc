@@ -339,10 +339,10 @@ TEST(LayoutKeys, AFileWithTheBatchAndNotTheLocalOneLeavesTheRestOpen) {
 
 TEST(LayoutKeys, OpenIsWhatIsNotSaidOrDerived) {
   v1::Recipe recipe = GivenBatch();
-  EXPECT_EQ(OpenKeys(recipe).size(), 20u);
+  EXPECT_EQ(OpenKeys(recipe).size(), 22u);
   recipe.mutable_parallelism()->set_data_parallel_shard_degree(-1);
   recipe.mutable_parallelism()->set_pipeline_parallel_schedule(v1::GPIPE);
-  EXPECT_EQ(OpenKeys(recipe).size(), 20u) << "derived; a schedule without stages";
+  EXPECT_EQ(OpenKeys(recipe).size(), 22u) << "derived; a schedule without stages";
   recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
   recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
   EXPECT_THAT(OpenKeys(recipe),
