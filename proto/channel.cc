@@ -5,6 +5,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/client_interceptor.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -90,6 +91,10 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
                                    " in clear. Name the file of the certificates to trust, or, where a network of your own keeps "
                                    "others away, give ", security.insecure_option));
   }
+  // gRPC ends the process over a value with other bytes.
+  const auto is_legal = [](unsigned char byte) { return byte > 0x20 && byte <= 0x7E; };
+  if (!std::all_of(security.token.begin(), security.token.end(), is_legal))
+    return FieldError("token", "", "has bytes that no token has: give it as `lego token create` printed it, without line ends");
   ASSIGN_OR_RETURN(const auto credentials, Credentials(security));
   std::vector<std::unique_ptr<ClientInterceptorFactoryInterface>> senders;
   if (!security.token.empty()) senders.push_back(std::make_unique<TokenSenders>(security.token));

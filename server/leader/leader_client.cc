@@ -4,6 +4,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -36,7 +37,11 @@ const std::set<std::string>& ForTheLeader() {
 void Prepare(const PassedCall& call, absl::Duration limit, grpc::ClientContext* context) {
   context->set_deadline(absl::ToChronoTime(absl::Now() + limit));
   context->AddMetadata(kPassedOn, "1");
-  if (!call.authorization.empty()) context->AddMetadata(kAuthorization, call.authorization);
+  // gRPC ends the process over a value with other bytes; no token has them.
+  const auto is_legal = [](unsigned char byte) { return byte >= 0x20 && byte <= 0x7E; };
+  const std::string& authorization = call.authorization;
+  if (!authorization.empty() && std::all_of(authorization.begin(), authorization.end(), is_legal))
+    context->AddMetadata(kAuthorization, authorization);
 }
 
 grpc::ByteBuffer ToBuffer(const Message& message) {
