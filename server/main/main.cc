@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -368,7 +369,13 @@ absl::Status PrepareTokens(access::Tokens* tokens, access::Gate* gate, bool lead
       LogWarning("the store has tokens, but this server asks for none, and whoever reaches it can do everything: give --tokens");
     return absl::OkStatus();
   }
-  if (!leads) return gate->Begin();
+  if (!leads) {
+    ASSIGN_OR_RETURN(const auto list, tokens->List(access::Anybody()));
+    const auto is_operators = [](const v1::Token& token) { return token.role() == v1::OPERATOR; };
+    if (std::none_of(list.tokens().begin(), list.tokens().end(), is_operators))
+      LogError("no operator has a token, and a server that follows makes none: end all servers of this store, and start one");
+    return gate->Begin();
+  }
   ASSIGN_OR_RETURN(const auto file,
                    FileOf("--first_token_file", absl::GetFlag(FLAGS_first_token_file), "first_operator.token"));
   ASSIGN_OR_RETURN(const bool made, tokens->MakeFirst(file));
@@ -401,6 +408,7 @@ absl::Status Serve() {
   ASSIGN_OR_RETURN(const auto store_text, store::StoreText(url));
   ASSIGN_OR_RETURN(const auto sim, SimOptions());
   ASSIGN_OR_RETURN(auto address, AdvertisedAddress(listening.grpc));
+  ASSIGN_OR_RETURN(const auto leader_security, LeaderSecurity(url));
 
   Notifier notifier;
   Metrics metrics;
@@ -421,7 +429,6 @@ absl::Status Serve() {
   Election election(election_options, &notifier);
   // Agents that come back at once find the leases that the store has.
   RETURN_IF_ERROR(election.Start());
-  ASSIGN_OR_RETURN(const auto leader_security, LeaderSecurity(url));
   LeaderClient leader([&election] { return election.Leading(); }, leader_security);
   ControlPlane control_plane(&election, &election, &notifier, NowUs);
 
