@@ -154,6 +154,23 @@ std::vector<WrapBuckets> ProposeBuckets(const std::vector<WrapStage>& stages, in
   return proposals;
 }
 
+std::vector<WrapPlan> ProposePlans(const std::vector<WrapStage>& stages, int64_t memory_bytes) {
+  std::vector<WrapPlan> plans;
+  for (WrapBuckets& buckets : ProposeBuckets(stages, memory_bytes)) plans.push_back({std::move(buckets), {}});
+  for (const double share : kLatencyShares) {
+    WrapBuckets ahead, back;
+    for (const WrapStage& stage : stages) {
+      AddNew(WrapGreedily(stage.forward, {memory_bytes, share}), &ahead);
+      AddNew(WrapGreedily(stage.backward, {memory_bytes, share}), &back);
+    }
+    if (ahead.empty() || back.empty()) continue;
+    WrapPlan plan{WithFewNames(ahead), WithFewNames(back)};
+    const auto is_it = [&](const WrapPlan& other) { return other.forward == plan.forward && other.backward == plan.backward; };
+    if (plan.forward != plan.backward && std::none_of(plans.begin(), plans.end(), is_it)) plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
 WrapBuckets WithFewNames(const WrapBuckets& buckets) {
   const std::map<std::string, size_t> places = PlacesOf(buckets);
   // Whether a bucket has all that lies below a module.

@@ -144,6 +144,20 @@ TEST(ProposeBuckets, HaveWhatForwardAndBackwardHaveInCommon) {
     EXPECT_EQ(std::count(proposals.begin(), proposals.end(), proposals[i]), 1) << "proposal " << i;
 }
 
+TEST(ProposePlans, HaveForwardAndBackwardAsTheAlgorithmMakesEach) {
+  WrapStage stage{Pass({{1, 100}, {1, 100}, {1, 1}, {1, 1}, {1, 1}}), Pass({})};
+  EXPECT_EQ(ProposePlans({stage}, kRoomy).size(), ProposeBuckets({stage}, kRoomy).size()) << "no backward decides anything";
+  stage.backward = stage.forward;
+  std::reverse(stage.backward.modules.begin(), stage.backward.modules.end());
+  for (WrapModule& module : stage.backward.modules) module.compute_seconds = 3;
+  const auto plans = ProposePlans({stage}, kRoomy);
+  const size_t alike = ProposeBuckets({stage}, kRoomy).size();
+  ASSERT_GT(plans.size(), alike);
+  EXPECT_EQ(plans[alike].forward, (WrapBuckets{{"a"}, {"b", "c", "d", "e"}}));
+  EXPECT_EQ(plans[alike].backward, (WrapBuckets{{"e"}, {"d", "c"}, {"b", "a"}}));
+  for (size_t i = 0; i < alike; ++i) EXPECT_TRUE(plans[i].backward.empty());
+}
+
 TEST(ProposeBuckets, OfStagesAreOneListWithEachModuleOnce) {
   const WrapStage first{Named({"tok_embeddings", "layers.0.a"}), {}}, last{Named({"layers.1.a", "tok_embeddings"}), {}};
   const auto proposals = ProposeBuckets({first, last}, kRoomy);

@@ -177,6 +177,7 @@ std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recip
     compile.set_fsdp_bucketing(kept.compile().fsdp_bucketing());
     compile.set_fsdp_reorder(kept.compile().fsdp_reorder());
     *compile.mutable_fsdp_buckets() = kept.compile().fsdp_buckets();
+    *compile.mutable_fsdp_backward_buckets() = kept.compile().fsdp_backward_buckets();
   }
   auto recipe = Constrained(request.spec, std::move(open));
   if (!recipe) return std::nullopt;

@@ -84,7 +84,7 @@ TEST_P(BucketSearchTest, IsWithinFivePercentOfTheBestOfAllBuckets) {
     if (fit++ == 0 || outcome.step_seconds < best.step_seconds) best = outcome;
   }
   ASSERT_OK_AND_ASSIGN(const auto planned, search.Best());
-  ASSERT_OK_AND_ASSIGN(const auto outcome, search.Evaluate(planned));
+  ASSERT_OK_AND_ASSIGN(const auto outcome, search.Evaluate(planned.forward, planned.backward));
   ASSERT_OK_AND_ASSIGN(const auto alone, search.Evaluate({}));
   planner::WrapPass forward = search.stages()[0].forward;
   ASSERT_OK_AND_ASSIGN(const auto greedy, search.Evaluate(planner::WrapGreedily(forward, {usable})));

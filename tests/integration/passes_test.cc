@@ -84,6 +84,12 @@ std::vector<PassCase> PassCases() {
   Case kept = Fsdp2("kept_parameters", TinyLlama());
   kept.recipe.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_NEVER);
   cases.push_back({kept, Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.*"}})});
+  PassCase apart{Fsdp2("backward_in_other_buckets", TinyLlama()), Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.*"}})};
+  for (const auto& bucket : std::vector<std::vector<std::string>>{{"tok_embeddings", "layers.0"}, {"layers.1", "norm", "output"}}) {
+    v1::ModelPart* const part = apart.compile.add_fsdp_backward_buckets();
+    for (const std::string& module : bucket) part->add_modules(module);
+  }
+  cases.push_back(apart);
   const auto replicated = [](const std::string& name, int64_t replicas) {
     Case made = Fsdp2(name, TinyLlama());
     made.world_size = 2 * replicas;
