@@ -111,6 +111,16 @@ std::vector<WrapBuckets> ProposalsOf(const WrapStage& stage, int64_t memory_byte
   return proposals;
 }
 
+// Whether they join the same modules. A backward lists them the other way round.
+bool AreAlike(const WrapBuckets& a, const WrapBuckets& b) {
+  const auto sorted = [](WrapBuckets buckets) {
+    for (auto& bucket : buckets) std::sort(bucket.begin(), bucket.end());
+    std::sort(buckets.begin(), buckets.end());
+    return buckets;
+  };
+  return sorted(a) == sorted(b);
+}
+
 // Without what is there already.
 void AddNew(const WrapBuckets& buckets, WrapBuckets* all) {
   const std::map<std::string, size_t> there = PlacesOf(*all);
@@ -165,8 +175,9 @@ std::vector<WrapPlan> ProposePlans(const std::vector<WrapStage>& stages, int64_t
     }
     if (ahead.empty() || back.empty()) continue;
     WrapPlan plan{WithFewNames(ahead), WithFewNames(back)};
+    if (AreAlike(plan.forward, plan.backward)) continue;
     const auto is_it = [&](const WrapPlan& other) { return other.forward == plan.forward && other.backward == plan.backward; };
-    if (plan.forward != plan.backward && std::none_of(plans.begin(), plans.end(), is_it)) plans.push_back(std::move(plan));
+    if (std::none_of(plans.begin(), plans.end(), is_it)) plans.push_back(std::move(plan));
   }
   return plans;
 }

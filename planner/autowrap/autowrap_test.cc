@@ -156,6 +156,13 @@ TEST(ProposePlans, HaveForwardAndBackwardAsTheAlgorithmMakesEach) {
   EXPECT_EQ(plans[alike].forward, (WrapBuckets{{"a"}, {"b", "c", "d", "e"}}));
   EXPECT_EQ(plans[alike].backward, (WrapBuckets{{"e"}, {"d", "c"}, {"b", "a"}}));
   for (size_t i = 0; i < alike; ++i) EXPECT_TRUE(plans[i].backward.empty());
+  // The same buckets from the end to the beginning are no others.
+  stage.backward = stage.forward = Pass({{1, 9}, {9, 9}, {9, 1}});
+  std::reverse(stage.backward.modules.begin(), stage.backward.modules.end());
+  const WrapBuckets each = {{"a"}, {"b"}, {"c"}};
+  ASSERT_EQ(WrapGreedily(stage.forward, {kRoomy}), each);
+  ASSERT_EQ(WrapGreedily(stage.backward, {kRoomy}), (WrapBuckets{{"c"}, {"b"}, {"a"}}));
+  for (const WrapPlan& plan : ProposePlans({stage}, kRoomy)) EXPECT_TRUE(plan.backward.empty() || plan.forward != each);
 }
 
 TEST(ProposeBuckets, OfStagesAreOneListWithEachModuleOnce) {

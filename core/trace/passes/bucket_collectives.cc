@@ -341,7 +341,7 @@ class Bucketing {
   }
 
   const ShardCollectives found_;
-  const std::vector<parallel::FsdpBucket>&buckets_, &backward_;
+  const std::vector<parallel::FsdpBucket>&buckets_, &backward_;  // backward_: of what a backward gathers and reduces
   Rewriter rewriter_;
   std::vector<std::vector<uint32_t>> values_of_;
   std::map<uint32_t, uint32_t> sums_;  // storage of a member's sums -> of its bucket's

@@ -228,7 +228,8 @@ const auto kBucket = [](Trace trace) { return BucketCollectives(std::move(trace)
 
 // Other buckets in backward than in forward.
 const auto kApart = [](Trace trace) {
-  return BucketCollectives(std::move(trace), kLayers, {{"tok_embeddings", "layers.0", "layers.1.norm"}, {"layers.1.mlp", "output"}});
+  return BucketCollectives(std::move(trace), kLayers,
+                           {{"tok_embeddings", "layers.0", "layers.1.norm"}, {"layers.1.mlp", "output"}});
 };
 
 std::vector<std::string> Outline(const Trace& trace) {
@@ -293,7 +294,7 @@ TEST(BucketCollectives, HasOneOfEachForABucketWithTheSameBytes) {
 TEST(BucketCollectives, OfForwardAndBackwardMayDiffer) {
   const std::vector<Trace> traces = TwoRanks(1);
   const TraceStatistics before = StatisticsOf(traces[0]), after = StatisticsOf(After(traces, {GatherAtUse, kApart})[0]);
-  EXPECT_EQ(after.collectives, 4 + 2 + 2);
+  EXPECT_EQ(after.collectives, 4 + 2 + 2);  // forward, backward, gradient
   EXPECT_EQ(before.collective_bytes, after.collective_bytes);
 }
 
