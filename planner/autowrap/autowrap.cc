@@ -111,16 +111,6 @@ std::vector<WrapBuckets> ProposalsOf(const WrapStage& stage, int64_t memory_byte
   return proposals;
 }
 
-// Whether they join the same modules. A backward lists them the other way round.
-bool AreAlike(const WrapBuckets& a, const WrapBuckets& b) {
-  const auto sorted = [](WrapBuckets buckets) {
-    for (auto& bucket : buckets) std::sort(bucket.begin(), bucket.end());
-    std::sort(buckets.begin(), buckets.end());
-    return buckets;
-  };
-  return sorted(a) == sorted(b);
-}
-
 // Without what is there already.
 void AddNew(const WrapBuckets& buckets, WrapBuckets* all) {
   const std::map<std::string, size_t> there = PlacesOf(*all);
@@ -134,6 +124,15 @@ void AddNew(const WrapBuckets& buckets, WrapBuckets* all) {
 }
 
 }  // namespace
+
+bool JoinTheSame(const WrapBuckets& a, const WrapBuckets& b) {
+  const auto sorted = [](WrapBuckets buckets) {
+    for (auto& bucket : buckets) std::sort(bucket.begin(), bucket.end());
+    std::sort(buckets.begin(), buckets.end());
+    return buckets;
+  };
+  return sorted(a) == sorted(b);
+}
 
 WrapBuckets WrapGreedily(const WrapPass& pass, const WrapLimits& limits) { return Greedy(pass, limits).Run(); }
 
@@ -175,9 +174,8 @@ std::vector<WrapPlan> ProposePlans(const std::vector<WrapStage>& stages, int64_t
     }
     if (ahead.empty() || back.empty()) continue;
     WrapPlan plan{WithFewNames(ahead), WithFewNames(back)};
-    if (AreAlike(plan.forward, plan.backward)) continue;
-    const auto is_it = [&](const WrapPlan& other) { return other.forward == plan.forward && other.backward == plan.backward; };
-    if (std::none_of(plans.begin(), plans.end(), is_it)) plans.push_back(std::move(plan));
+    if (JoinTheSame(plan.forward, plan.backward)) continue;
+    if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(std::move(plan));
   }
   return plans;
 }

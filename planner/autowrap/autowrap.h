@@ -66,7 +66,10 @@ std::vector<WrapBuckets> ProposeBuckets(const std::vector<WrapStage>& stages, in
 // Buckets of a forward, and of a backward where these are others. `backward` is empty where they are the same.
 struct WrapPlan {
   WrapBuckets forward, backward;
+  bool operator==(const WrapPlan&) const = default;
 };
+// Whether both join the same modules: a backward lists them the other way round.
+bool JoinTheSame(const WrapBuckets& a, const WrapBuckets& b);
 
 // What to try: buckets of both alike, and for each fullness what the algorithm makes of forward and backward, each for itself.
 std::vector<WrapPlan> ProposePlans(const std::vector<WrapStage>& stages, int64_t memory_bytes);

@@ -193,6 +193,12 @@ v1::Recipe WithBuckets(v1::Recipe recipe, const WrapPlan& plan) {
   return recipe;
 }
 
+// The forward of one plan with the backward of another.
+WrapPlan Mixed(const WrapPlan& forward, const WrapPlan& backward) {
+  const WrapBuckets& back = backward.backward.empty() ? backward.forward : backward.backward;
+  return {forward.forward, planner::JoinTheSame(forward.forward, back) ? WrapBuckets() : back};
+}
+
 absl::StatusOr<parallel::ResolvedRecipe> Resolve(const parallel::ResolvedRecipe& resolved, v1::Recipe recipe) {
   return parallel::ResolvedRecipe::Create(std::move(recipe), resolved.model(), resolved.mesh().world());
 }
@@ -262,11 +268,22 @@ absl::StatusOr<BucketSearch::Outcome> BucketSearch::Evaluate(const WrapBuckets& 
 absl::StatusOr<WrapPlan> BucketSearch::Best() const {
   const v1::Device& device = cluster_.device();
   const auto proposals = planner::ProposePlans(profiles_, device.memory_bytes() - device.reserve_bytes());
+  std::vector<WrapPlan> plans;
   std::vector<Outcome> outcomes;
-  for (const WrapPlan& plan : proposals) {
+  const auto evaluate = [&](WrapPlan plan) -> absl::Status {
+    if (std::find(plans.begin(), plans.end(), plan) != plans.end()) return absl::OkStatus();
     ASSIGN_OR_RETURN(outcomes.emplace_back(), Evaluate(plan.forward, plan.backward));
+    plans.push_back(std::move(plan));
+    return absl::OkStatus();
+  };
+  for (const WrapPlan& plan : proposals) RETURN_IF_ERROR(evaluate(plan));
+  // Forward and backward hardly know of each other: beside the best one's forward all backwards, then beside its backward all
+  // forwards.
+  for (const bool of_backward : {true, false}) {
+    const WrapPlan best = plans[BestOf(outcomes)];
+    for (const WrapPlan& other : proposals) RETURN_IF_ERROR(evaluate(of_backward ? Mixed(best, other) : Mixed(other, best)));
   }
-  return proposals[BestOf(outcomes)];
+  return plans[BestOf(outcomes)];
 }
 
 absl::StatusOr<parallel::ResolvedRecipe> WithPlannedBuckets(const parallel::ResolvedRecipe& resolved, const v1::Cluster& cluster,

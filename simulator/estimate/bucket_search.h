@@ -38,8 +38,8 @@ class BucketSearch {
   // has its own collectives.
   absl::StatusOr<Outcome> Evaluate(const planner::WrapBuckets& forward, const planner::WrapBuckets& backward = {}) const;
 
-  // Of the proposals that fit and whose step is within 1 % of the shortest the one with the smallest peak; if none fits, the one
-  // with the smallest peak of all.
+  // Of the proposals, and of the best one's halves beside the others', that fit and whose step is within 1 % of the shortest, the
+  // one with the smallest peak; if none fits, the one with the smallest peak of all.
   absl::StatusOr<planner::WrapPlan> Best() const;
 
  private:
