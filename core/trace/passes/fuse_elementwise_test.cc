@@ -14,11 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/trace/annotation.h"
 #include "core/trace/fused_kernel.h"
-#include "core/trace/live_bytes.h"
 #include "core/trace/passes/pass_check.h"
 #include "core/trace/passes/passes.h"
 #include "core/trace/passes/pipeline.h"
-#include "core/trace/testing/trace_builder.h"
+#include "core/trace/passes/testing/fuse_step.h"
 
 namespace legoai::graph {
 namespace {
@@ -27,66 +26,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using passes_testing::Fused;
+using passes_testing::kShape;
+using passes_testing::Operators;
+using passes_testing::Peak;
+using passes_testing::Step;
 using Tensor = TraceBuilder::Tensor;
-
-const std::vector<int64_t> kShape = {2, 3, 8};
-
-// A builder of tensors of one shape; what is made is freed where the test says.
-struct Step : TraceBuilder {
-  Tensor Make(const std::string& name, std::vector<Arg> arguments, std::vector<int64_t> sizes = kShape) {
-    const Tensor made = New(v1::FLOAT32, std::move(sizes));
-    Op(name, std::move(arguments), {made});
-    return made;
-  }
-  Tensor Mul(Tensor a, Tensor b) { return Make("aten::mul.Tensor", {a, b}); }
-  Tensor Add(Tensor a, Tensor b) { return Make("aten::add.Tensor", {a, b, int64_t{1}}); }
-  Tensor Silu(Tensor a) { return Make("aten::silu", {a}); }
-  void Done(Tensor tensor) { Free(StorageOf(tensor)).phase = phase; }
-  Trace Ending(const std::map<std::string, Tensor>& outputs) {
-    Trace made = trace();
-    for (const auto& [name, tensor] : outputs) made.outputs[name] = tensor.value;
-    return made;
-  }
-};
-
-// Names of operators in their order, with the statements of fused ones.
-std::vector<std::string> Operators(const Trace& trace) {
-  std::vector<std::string> names;
-  for (const Instruction& instruction : trace.instructions) {
-    if (instruction.kind != Instruction::Kind::kOperator) continue;
-    std::string name = trace.OperatorName(instruction);
-    if (const std::string* text = FusedKernelText(trace, instruction)) {
-      const FusedKernel kernel = ParseFusedKernel(*text).value();
-      name = "fused";
-      for (const FusedStatement& statement : kernel.statements) name += " " + statement.op;
-    }
-    names.push_back(name);
-  }
-  return names;
-}
-
-// `kernels`: bytes that operators take while they run, by name.
-int64_t Peak(const Trace& trace, const std::map<std::string, int64_t>& kernels = {}) {
-  LiveBytes live(trace);
-  int64_t peak = live.total();
-  for (const Instruction& instruction : trace.instructions) {
-    live.Run(instruction);
-    const bool is_operator = instruction.kind == Instruction::Kind::kOperator;
-    const auto inside = is_operator ? kernels.find(trace.OperatorName(instruction)) : kernels.end();
-    peak = std::max(peak, live.total() + (inside == kernels.end() ? 0 : inside->second));
-  }
-  return peak;
-}
-
-// With what must hold of every pass.
-Trace Fused(const Trace& trace) {
-  EXPECT_THAT(TraceFindings(trace), IsEmpty()) << "the test's own";
-  Trace fused = FuseElementwise(trace).value();
-  EXPECT_THAT(TraceFindings(fused), IsEmpty());
-  EXPECT_THAT(PassFindings(trace, fused), IsEmpty());
-  EXPECT_LE(Peak(fused), Peak(trace));
-  return fused;
-}
 
 // silu(gate) up, as the forward of a gated feed-forward has it.
 Trace SwiGlu(bool keeps_silu) {
@@ -188,6 +133,26 @@ TEST(FuseElementwise, LeavesNoReaderBeforeWhatItReads) {
   Fused(b.Ending({{"a", a}, {"product", product}, {"m", m}, {"o", o}}));
 }
 
+struct OfNorm {
+  Tensor grad, x, weight, rows, column;  // the last two: a number for each row
+};
+// Gives the gradient of the input; those of the weights are outputs.
+Tensor AddNormGradient(Step* b, const OfNorm& of, bool is_layer_norm, const std::string& name,
+                       std::map<std::string, Tensor>* outputs) {
+  const Tensor of_x = b->New(v1::FLOAT32, {8, 8}), of_weight = b->New(v1::FLOAT32, {8});
+  (*outputs)["weight" + name] = of_weight;
+  if (!is_layer_norm) {
+    b->Op("lego::rms_norm_backward", {of.grad, of.x, of.weight, of.rows}, {of_x, of_weight});
+    return of_x;
+  }
+  const Tensor of_bias = b->New(v1::FLOAT32, {8});
+  (*outputs)["bias" + name] = of_bias;
+  b->Op("aten::native_layer_norm_backward",
+        {of.grad, of.x, std::vector<int64_t>{8}, of.column, of.column, of.weight, of.weight, std::vector<bool>{true, true, true}},
+        {of_x, of_weight, of_bias});
+  return of_x;
+}
+
 // A random program of tensors of one shape, beside operators that pin groups, write what these read, hold memory for a while, or
 // make an event; each tensor is freed somewhere behind its last use, or stays.
 Trace RandomProgram(unsigned seed) {
@@ -200,7 +165,7 @@ Trace RandomProgram(unsigned seed) {
   };
   std::vector<Known> alive;
   for (const char* const name : {"p", "q", "r"}) alive.push_back({b.Input(name, {8, 8}), true});
-  const Tensor row = b.Input("row", {8}), rstd_of_rows = b.Input("rstd", {8}), column = b.Input("column", {8, 1});
+  const Tensor row = b.Input("row", {8}), rows = b.Input("rows", {8}), column = b.Input("column", {8, 1});
   std::map<std::string, Tensor> outputs;
   const auto any = [&] { return alive[below(alive.size())].tensor; };
   const auto make = [&](const std::string& name, std::vector<TraceBuilder::Arg> arguments) {
@@ -227,22 +192,8 @@ Trace RandomProgram(unsigned seed) {
       case 13: b.RecordEvent(comm::kCompute, ++events); break;
       case 14: b.phase = below(4) == 0 ? Phase::kBackward : b.phase; break;
       case 15:
-      case 16: {
-        const Tensor of_x = b.New(v1::FLOAT32, {8, 8}), of_weight = b.New(v1::FLOAT32, {8});
-        b.Op("lego::rms_norm_backward", {x, y, row, rstd_of_rows}, {of_x, of_weight});
-        alive.push_back({of_x});
-        outputs[absl::StrCat("weight", i)] = of_weight;
-        break;
-      }
-      case 17: {
-        const Tensor of_x = b.New(v1::FLOAT32, {8, 8}), of_weight = b.New(v1::FLOAT32, {8}), of_bias = b.New(v1::FLOAT32, {8});
-        b.Op("aten::native_layer_norm_backward",
-             {x, y, std::vector<int64_t>{8}, column, column, row, row, std::vector<bool>{true, true, true}},
-             {of_x, of_weight, of_bias});
-        alive.push_back({of_x});
-        outputs[absl::StrCat("weight", i)] = of_weight, outputs[absl::StrCat("bias", i)] = of_bias;
-        break;
-      }
+      case 16:
+      case 17: alive.push_back({AddNormGradient(&b, {x, y, row, rows, column}, i % 3 == 0, absl::StrCat(i), &outputs)}); break;
       default: {
         const Tensor out = b.New(v1::FLOAT32, {8, 8}), rstd = b.New(v1::FLOAT32, {8, 1});
         b.Op("lego::rms_norm", {x, row, 1e-5}, {out, rstd});
@@ -421,105 +372,6 @@ TEST(FuseElementwise, HoldsMoreWhereTheStepHasRoom) {
               ElementsAre("test::make", "test::make", "fused aten::add.Tensor lego::rms_norm", "test::make"));
   EXPECT_THAT(Operators(Fused(SumAndNorm(95))),
               ElementsAre("test::make", "test::make", "aten::add.Tensor", "lego::rms_norm", "test::make"));
-}
-
-// The gradient of a norm, of the sum of two branches' gradients, and the sum of the residual's. `in_place`: as autograd adds up.
-struct NormGradientStep : Step {
-  Tensor of_weight{}, of_bias{}, of_x{}, sum{}, total{};
-
-  void Run(bool is_layer_norm, bool in_place, const std::string& between = "") {
-    phase = Phase::kBackward;
-    const Tensor up = Input("up", kShape), gate = Input("gate", kShape), x = Input("x", kShape), weight = Input("weight", {8});
-    const Tensor residual = Input("residual", kShape);
-    sum = up;
-    if (in_place) {
-      Op("aten::add_.Tensor", {up, gate, int64_t{1}}, {up}, 1);
-    } else {
-      sum = Add(up, gate);
-    }
-    Gradient(is_layer_norm, sum, x, weight);
-    if (between == "read") seen = Make("test::product", {residual});
-    if (between == "write") Op("test::overwrite", {residual}, {}, 1);
-    total = residual;
-    if (in_place) {
-      Op("aten::add_.Tensor", {residual, of_x, int64_t{1}}, {residual}, 1);
-    } else {
-      total = Add(residual, of_x);
-    }
-    Done(of_x);
-  }
-
-  void Gradient(bool is_layer_norm, Tensor grad, Tensor x, Tensor weight) {
-    of_x = New(v1::FLOAT32, kShape), of_weight = New(v1::FLOAT32, {8});
-    if (!is_layer_norm) {
-      Op("lego::rms_norm_backward", {grad, x, weight, Input("rstd", {2, 3})}, {of_x, of_weight});
-      return;
-    }
-    of_bias = New(v1::FLOAT32, {8});
-    const Tensor mean = Input("mean", {2, 3, 1}), rstd = Input("rstd", {2, 3, 1});
-    Op("aten::native_layer_norm_backward",
-       {grad, x, std::vector<int64_t>{8}, mean, rstd, weight, weight, std::vector<bool>{true, true, true}},
-       {of_x, of_weight, of_bias});
-  }
-
-  Trace End() {
-    std::map<std::string, Tensor> outputs = {{"of_weight", of_weight}};
-    if (of_bias.value != 0) outputs["of_bias"] = of_bias;
-    if (seen.value != 0) outputs["seen"] = seen;
-    if (trace().storages[StorageOf(total)].kind == StorageKind::kInner) outputs["total"] = total, outputs["sum"] = sum;
-    return Ending(outputs);
-  }
-  Tensor seen{};
-};
-
-TEST(FuseElementwise, TakesTheGradientOfANormAndLeavesItsWeights) {
-  for (const bool in_place : {false, true}) {
-    const std::string add = in_place ? " aten::add_.Tensor" : " aten::add.Tensor";
-    NormGradientStep rms, layer;
-    rms.Run(false, in_place), layer.Run(true, in_place);
-    const Trace fused = Fused(rms.End());
-    EXPECT_THAT(Operators(fused),
-                ElementsAre("fused" + add + " lego::rms_norm_backward" + add, "lego::rms_norm_backward.weight"));
-    EXPECT_THAT(*FusedKernelText(fused, fused.instructions.front()), HasSubstr("in FLOAT32 {1,0}")) << "a number of each row";
-    EXPECT_THAT(Operators(Fused(layer.End())), ElementsAre("fused" + add + " aten::native_layer_norm_backward" + add,
-                                                           "aten::native_layer_norm_backward"));
-  }
-}
-
-// By itself it stays one operator, as does a layer norm's with one sum behind it: the kernel of both parts reads what it reads
-// once, and the part that is left would read it again.
-TEST(FuseElementwise, LeavesTheGradientOfANormWholeWhereNothingIsSaved) {
-  for (const bool is_layer_norm : {false, true}) {
-    const std::string name = is_layer_norm ? "aten::native_layer_norm_backward" : "lego::rms_norm_backward";
-    NormGradientStep alone;
-    const Tensor grad = alone.Input("grad", kShape), x = alone.Input("x", kShape), weight = alone.Input("weight", {8});
-    alone.Gradient(is_layer_norm, grad, x, weight);
-    alone.total = alone.of_x;
-    EXPECT_THAT(Operators(Fused(alone.End())), ElementsAre(name));
-    NormGradientStep added;
-    const Tensor again = added.Input("grad", kShape), y = added.Input("x", kShape), other = added.Input("weight", {8});
-    const Tensor residual = added.Input("residual", kShape);
-    added.Gradient(is_layer_norm, again, y, other);
-    added.total = added.Add(residual, added.of_x);
-    added.Done(added.of_x);
-    if (is_layer_norm) {
-      EXPECT_THAT(Operators(Fused(added.End())), ElementsAre(name, "aten::add.Tensor"));
-    } else {
-      EXPECT_THAT(Operators(Fused(added.End())), ElementsAre(name + ".weight", "fused " + name + " aten::add.Tensor"));
-    }
-  }
-}
-
-// The weights' part needs the sum of the branches, so the kernel runs before it: the residual is written ahead of its turn,
-// unless somebody looks at it meanwhile.
-TEST(FuseElementwise, WritesAheadOfNobodyWhoReadsOrWrites) {
-  for (const std::string between : {"read", "write"}) {
-    NormGradientStep step;
-    step.Run(false, /*in_place=*/true, between);
-    const std::vector<std::string> names = Operators(Fused(step.End()));
-    EXPECT_EQ(names.back(), "aten::add_.Tensor") << between;
-    EXPECT_EQ(names.front(), "fused aten::add_.Tensor lego::rms_norm_backward") << between;
-  }
 }
 
 // Two groups over one another, each of which holds what it casts for longer: 960 and 964 bytes one by one, 1056 together.
