@@ -66,7 +66,7 @@ TEST(CpuKernels, OneDnnComputesBfloat16WhereTheCpuHasAvx512) {
   ExpectAnswers(nullptr, avx512, !avx512 || flags.count("avx512_bf16") > 0);
 }
 
-// Page faults of a step that makes 64 tensors of 1 MiB, live all at once, and frees them.
+// Page faults of a step that makes 128 tensors of 1 MiB, live all at once, and frees them.
 int64_t FaultsOfStep() {
   const auto faults = [] {
     rusage usage{};
@@ -75,7 +75,7 @@ int64_t FaultsOfStep() {
   };
   const int64_t before = faults();
   std::vector<at::Tensor> tensors;
-  for (int i = 0; i < 64; ++i) tensors.push_back(at::ones({1 << 18}));
+  for (int i = 0; i < 128; ++i) tensors.push_back(at::ones({1 << 18}));
   tensors.clear();
   return faults() - before;
 }
