@@ -165,7 +165,9 @@ void CheckPass(const parallel::ResolvedRecipe& resolved, int64_t rank) {
   EXPECT_GT(inside["lego::rms_norm"] + inside["aten::native_layer_norm"], 0);
   std::string counts;
   // Gradients of norms, where sums are beside them.
-  if (inside["lego::rms_norm"] > 0) EXPECT_GT(inside["lego::rms_norm_backward"], 0);
+  if (inside["lego::rms_norm"] > 0) {
+    EXPECT_GT(inside["lego::rms_norm_backward"], 0);
+  }
   EXPECT_EQ(inside["lego::rms_norm_backward"], alone["lego::rms_norm_backward.weight"]);
   for (const char* const op : {"lego::rms_norm", "lego::rms_norm_backward", "aten::native_layer_norm",
                                "aten::native_layer_norm_backward", "aten::roll", "aten::add.Tensor", "aten::add_.Tensor"}) {

@@ -11,8 +11,8 @@ namespace legoai::comm {
 void UseKnownCpuKernels();
 
 // Has malloc keep freed blocks of up to 32 MiB (glibc's largest M_MMAP_THRESHOLD) for the next step. Otherwise it returns the top
-// of its heap to the kernel in every step, and takes it back by page faults: 12,000 in a step of a Llama of 12 million parameters,
-// a twentieth of its time. Whatever a prediction is measured with must do as the trainer does. Call it in main().
+// of its heap to the kernel in every step, and takes it back by page faults, which small models' steps feel (docs/benchmarks.md).
+// Whatever a prediction is measured with must do as the trainer does. Call it in main().
 void KeepFreedMemory();
 
 // Whether LibTorch computes bfloat16 products with oneDNN here, in blocks from the allocator. It does so on CPUs with AVX-512, if
