@@ -3,7 +3,8 @@
 // median of three, taken in turns, for the speed of a machine may change from one second to the next. Worlds larger than the
 // cores are listed apart: their ranks take turns.
 //
-// Usage: time_bench [--json | PART_OF_A_NAME | NAME,NAME...]. Asserts nothing. Worth reading only on a machine that is otherwise idle.
+// Usage: time_bench [--json | PART_OF_A_NAME | NAME,NAME...]. Asserts nothing. Worth reading only on a machine that is otherwise
+// idle.
 #include <sched.h>
 
 #include <algorithm>
