@@ -404,6 +404,11 @@ bool SameLease(const v1::LeaseId& a, const v1::LeaseId& b) { return a.job() == b
 
 }  // namespace
 
+bool MayEndForLostWorker(const v1::Telemetry& fact) {
+  if (fact.has_ended()) return fact.ended().has_error() && MayBeOfLostWorker(FromRpcStatus(fact.ended().error()));
+  return fact.member_ended().has_error() && MayBeOfLostWorker(FromRpcStatus(fact.member_ended().error()));
+}
+
 absl::Status ApplyTelemetry(store::Transaction& transaction, const Sender& sender, const std::vector<v1::Telemetry>& facts,
                             int64_t now_us, Effects* effects) {
   ASSIGN_OR_RETURN(const auto durable, transaction.TelemetrySequence(sender.instance));

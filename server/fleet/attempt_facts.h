@@ -38,8 +38,11 @@ struct Effects {
 struct HeldLease {
   bool first = true;  // it speaks for all ranks
   bool alone = true;  // all of them are its own
-  bool torn = false;  // some of its workers are not connected now, or silent
+  bool torn = false;  // some of its workers are not connected now, or silent; needed where MayEndForLostWorker
 };
+
+// Whether the fact ends an attempt by an error that may be no more than the loss of a peer.
+bool MayEndForLostWorker(const v1::Telemetry& fact);
 
 // Who reports.
 struct Sender {

@@ -149,7 +149,7 @@ class Controller : public Fleet {
 
   // controller_agents.cc: messages of agents, their connections and disconnections.
   void LogRefusal(const std::string& reason, const LogFields& about);  // of the worker in `about`
-  HeldLease HeldLeaseOf(const Lease& part) const;
+  bool IsTorn(const v1::LeaseId& lease, const std::string& speaker) const;
   void JudgeLeases(uint64_t session, int64_t durable);
   void ForgetWorkers();
   std::vector<std::string> LongLost() const;  // workers without leases, by name

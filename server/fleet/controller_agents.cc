@@ -159,16 +159,15 @@ void Controller::LogRefusal(const std::string& reason, const LogFields& about) {
   if (ShouldLogRefusal(count)) LogWarning(absl::StrCat("refused, the ", count, ". time: ", reason), about);
 }
 
-HeldLease Controller::HeldLeaseOf(const Lease& part) const {
-  const std::vector<Lease> parts = book_.Find(part.job, part.epoch);
+// Whether some worker of the lease is gone, or silent. It asks for all of them, so only the end of an attempt is worth it.
+bool Controller::IsTorn(const v1::LeaseId& lease, const std::string& speaker) const {
+  const std::vector<Lease> parts = book_.Find(lease.job(), lease.epoch());
   const absl::Duration now = options_.steady();
-  const bool torn = std::any_of(parts.begin(), parts.end(), [&](const Lease& one) {
-    const auto place = agents_.PlaceOf(one.worker);
+  return std::any_of(parts.begin(), parts.end(), [&](const Lease& one) {
     // The connection of a host that is cut off stays open for long. Whoever speaks is there, however late its heartbeat is.
-    const bool silent = one.worker != part.worker && now - one.renewed > LongestSilence(options_.heartbeat_interval);
-    return silent || !place || place->session == 0 || place->instance != one.instance;
+    const bool silent = one.worker != speaker && now - one.renewed > LongestSilence(options_.heartbeat_interval);
+    return silent || !agents_.IsConnected(one.worker, one.instance);
   });
-  return {.first = part.IsFirst(), .alone = parts.size() == 1, .torn = torn && parts.size() > 1};
 }
 
 void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts) {
@@ -181,8 +180,14 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
   sender.instance = agent->instance;
   sender.worker = worker;
   for (const v1::Telemetry& fact : facts) {
-    const auto part = book_.FindHeld(fact.lease(), worker, agent->instance);
-    if (part) sender.held[{part->job, part->epoch}] = HeldLeaseOf(*part);
+    const std::pair lease(fact.lease().job(), fact.lease().epoch());
+    auto held = sender.held.find(lease);
+    if (held == sender.held.end()) {
+      const auto part = book_.FindHeld(fact.lease(), worker, agent->instance);
+      if (!part) continue;
+      held = sender.held.emplace(lease, HeldLease{.first = part->IsFirst(), .alone = part->workers == 1}).first;
+    }
+    if (!held->second.alone && MayEndForLostWorker(fact)) held->second.torn = IsTorn(fact.lease(), worker);
   }
   Effects taken;
   const absl::Status written = Write([&](store::Transaction& transaction, Effects* effects) {
