@@ -341,8 +341,9 @@ absl::Status ApplyFact(store::Transaction& transaction, const Sender& sender, co
       return Advance(transaction, job, v1::STARTING, now_us);
     case v1::Telemetry::kEnded: return ApplyEnd(transaction, sender, held, job, fact.ended(), now_us, effects);
     case v1::Telemetry::kMemberEnded:
-      return EndsAll(fact) ? ApplyMemberEnd(transaction, sender, held, job, fact.member_ended(), now_us, effects)
-                           : absl::OkStatus();
+      if (EndsAll(fact)) return ApplyMemberEnd(transaction, sender, held, job, fact.member_ended(), now_us, effects);
+      effects->ended_parts.push_back(fact.lease());
+      return absl::OkStatus();
     case v1::Telemetry::kFlightDump: {
       v1::FlightRecord head;
       head.set_attempt(job->attempts());

@@ -27,6 +27,7 @@ inline constexpr int64_t kStepsMeasured = 10'000;
 struct Effects {
   std::vector<std::string> changed_jobs;
   std::vector<v1::LeaseId> ended_leases;
+  std::vector<v1::LeaseId> ended_parts;  // of which the sender's own has ended, and no more
   int64_t lost_attempts = 0;   // abandoned for any reason
   std::string leaving = {};    // a worker that stopped an attempt that nobody had cancelled
   int64_t fenced = 0;          // facts not of the latest epoch

@@ -176,6 +176,44 @@ TEST_F(GangTest, AMemberThatHasEndedAsTheFirstSaysEndsNothing) {
   EXPECT_EQ(Get(job).state(), LEASED);
 }
 
+// The first worker's word may be the last to come: a member that has ended may leave, come back and be silent before it.
+TEST_F(GangTest, AMemberThatHasEndedMayLeaveBeforeTheFirstSaysHowItEnded) {
+  const std::string job = BeginOnBoth();
+  Report(&b_, second_.lease(), [](Telemetry* fact) { fact->mutable_member_ended(); });
+  controller_->Goodbye(b_.session);
+  controller_->Disconnected(b_.session);
+  EXPECT_EQ(Get(job).state(), LEASED);
+  Connect(&b_);  // the same process, which has no trainers any more
+  EXPECT_EQ(Get(job).state(), LEASED);
+  skew_seconds_ += 800;
+  Beat(&a_, {first_.lease()});
+  skew_seconds_ += 800;  // together longer than a lease lives
+  Beat(&a_, {first_.lease()});
+  AwaitDecision();
+  EXPECT_EQ(Get(job).state(), LEASED);
+  ReportEnd(&a_, first_.lease(), absl::OkStatus());
+  EXPECT_EQ(Get(job).state(), SUCCEEDED);
+  EXPECT_EQ(Attempts(job).size(), 1);
+}
+
+TEST_F(GangTest, RanksThatFailAreNotALossOfAMemberThatHasEndedAndLeft) {
+  const std::string job = BeginOnBoth(/*max_restarts=*/0);
+  Report(&b_, second_.lease(), [](Telemetry* fact) { fact->mutable_member_ended(); });
+  controller_->Goodbye(b_.session);
+  controller_->Disconnected(b_.session);
+  ReportEnd(&a_, first_.lease(), absl::UnavailableError("rank 0 died"));
+  AwaitState(job, FAILED);
+  EXPECT_EQ(Attempts(job)[0].state(), "failed");
+}
+
+TEST_F(GangTest, TheFirstWorkerIsLostThoughAMemberHasEnded) {
+  const std::string job = BeginOnBoth();
+  Report(&b_, second_.lease(), [](Telemetry* fact) { fact->mutable_member_ended(); });
+  controller_->Goodbye(a_.session);
+  AwaitState(job, RESTARTING);
+  EXPECT_EQ(Attempts(job)[0].state(), "lost");
+}
+
 TEST_F(GangTest, TheLossOfAnyMemberEndsTheAttemptForAllAndASpareTakesItsPlace) {
   const std::string job = BeginOnBoth();
   EXPECT_TRUE(Commit(&a_, first_.lease(), 3).commit());

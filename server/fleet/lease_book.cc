@@ -72,6 +72,11 @@ std::vector<v1::LeaseId> LeaseBook::Renew(const google::protobuf::RepeatedPtrFie
   return others;
 }
 
+void LeaseBook::EndPart(const std::string& job, int64_t epoch, const std::string& worker) {
+  const MutexLock lock(mutex_);
+  if (Lease* const part = PartHere(job, epoch, worker)) part->ended = true;
+}
+
 void LeaseBook::ToldToStop(const std::string& job, int64_t epoch, uint64_t session, bool save, int64_t deadline_us) {
   const MutexLock lock(mutex_);
   const auto found = leases_.find(job);
@@ -101,7 +106,7 @@ std::vector<Lease> LeaseBook::ListIf(const std::function<bool(const Lease&)>& wa
 
 std::vector<Lease> LeaseBook::Expired(absl::Duration now) const {
   const MutexLock lock(mutex_);
-  return ListIf([&](const Lease& part) { return now - part.renewed > time_to_live_; });
+  return ListIf([&](const Lease& part) { return !part.ended && now - part.renewed > time_to_live_; });
 }
 
 std::vector<Lease> LeaseBook::OfWorker(const std::string& worker) const {

@@ -38,6 +38,7 @@ struct Lease {
   std::string gang_address = {};  // where its workers meet; empty: it has one, or an earlier server has given it
   int64_t gang_port = 0;          // there
   int64_t workers = 1;            // of the lease, as the book was given them
+  bool ended = false;             // its ranks have ended as the first worker says: it has no more say, and cannot be lost
 
   bool IsFirst() const { return first_rank == 0; }
 };
@@ -53,6 +54,8 @@ class LeaseBook {
   // The part that this process of the worker's agent holds. As quick for a lease of many workers.
   std::optional<Lease> FindHeld(const v1::LeaseId& lease, const std::string& worker, const std::string& instance) const;
   void Release(const std::string& job, int64_t epoch);
+  // The worker's part has ended as the first worker says, whose word of the whole is still to come.
+  void EndPart(const std::string& job, int64_t epoch, const std::string& worker);
   // Renews those that this process holds, and returns the others.
   std::vector<v1::LeaseId> Renew(const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases, const std::string& worker,
                                  const std::string& instance, absl::Duration now);
@@ -63,7 +66,7 @@ class LeaseBook {
   // Nobody could be heard for that long: the server itself did not run.
   void ExtendAll(absl::Duration pause);
 
-  std::vector<Lease> Expired(absl::Duration now) const;
+  std::vector<Lease> Expired(absl::Duration now) const;  // but for parts that have ended
   std::vector<Lease> OfWorker(const std::string& worker) const;
   std::vector<Lease> All() const;  // by job and first rank
 

@@ -43,7 +43,7 @@ TEST(LeaseBookTest, EqualsAPlainList) {
       }
       return nullptr;
     };
-    switch (draw(4)) {
+    switch (draw(5)) {
       case 0: {
         std::vector<Lease>& parts = plain[job] = {};
         const int64_t count = draw(3) + 1, first = draw(3);
@@ -60,6 +60,10 @@ TEST(LeaseBookTest, EqualsAPlainList) {
         EXPECT_EQ(book.Renew(One(job, epoch), worker, "", now).empty(), part_of() != nullptr);
         if (Lease* const part = part_of()) part->renewed = now;
         break;
+      case 3:
+        book.EndPart(job, epoch, worker);
+        if (Lease* const part = part_of()) part->ended = true;
+        break;
       default:
         book.ExtendAll(absl::Seconds(1));
         for (auto& [name, parts] : plain) {
@@ -71,7 +75,7 @@ TEST(LeaseBookTest, EqualsAPlainList) {
       for (const Lease& part : parts) {
         all.push_back(part);
         if (part.worker == worker) of_worker.push_back(part);
-        if (now - part.renewed > absl::Seconds(10)) expired.push_back(part);
+        if (!part.ended && now - part.renewed > absl::Seconds(10)) expired.push_back(part);
       }
     }
     ASSERT_EQ(AsRows(book.OfWorker(worker)), AsRows(of_worker));
