@@ -75,7 +75,7 @@ absl::Status Controller::Begin() {
     for (const v1::Job& job : jobs) {
       if (job.has_world_size()) {
         ASSIGN_OR_RETURN(const auto plan, read.GetPlan(job.name()));
-        if (plan) memory_.planned[job.name()].kind = KindOf(plan->cluster());
+        if (plan) memory_.planned[job.name()] = {.kind = KindOf(plan->cluster()), .in_domain = IsInDomain(plan->cluster())};
       }
       if (!HoldsLease(job.state())) continue;
       ASSIGN_OR_RETURN(auto of_job, read.ListAttempts(job.name()));

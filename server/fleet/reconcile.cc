@@ -122,11 +122,14 @@ class Reconciler {
     const v1::Worker* const worker = offers_.Find(grant.workers.front());
     if (planned == memory_.planned.end() || worker == nullptr) return std::nullopt;
     const std::string kind = SlotKind(*worker);
-    if (kind == planned->second.kind) return std::nullopt;
-    return ToPlan{
-        &job, worker, grant.slots, job.workers,
-        absl::StrCat("its recipe is for slots of ", planned->second.kind, ", and those that are free are of ", kind, ": "),
-        grant.workers};
+    const bool in_domain = offers_.AreInDomain(grant.workers, grant.slots);
+    const bool leaves_domain = planned->second.in_domain && !in_domain && planned->second.moves < kMostMoves;
+    if (kind == planned->second.kind && !leaves_domain) return std::nullopt;
+    const std::string because =
+        kind == planned->second.kind
+            ? "its recipe is for workers in one NVLink domain, and those that are free are not: "
+            : absl::StrCat("its recipe is for slots of ", planned->second.kind, ", and those that are free are of ", kind, ": ");
+    return ToPlan{&job, worker, grant.slots, job.workers, because, grant.workers, in_domain};
   }
 
   void Take(const scheduler::Wait& wait) {
@@ -170,6 +173,7 @@ class Reconciler {
       const Offer& offer = for_fewer ? NotRefused(job) : offers_.To(job.wanted);
       if (offer.worker != nullptr) {
         out_.to_plan.push_back({&job, offer.worker, offer.slots, offer.workers, for_fewer ? "its slots are gone: " : ""});
+        out_.to_plan.back().in_domain = offer.in_domain;
       } else if (!for_fewer) {
         out_.waits[name] = {job.version, offers_.WhyNone(job.wanted), 0};
       }
@@ -184,7 +188,8 @@ class Reconciler {
     if (refusal == memory_.refusals.end()) return first;
     v1::Resources wanted = job.wanted;
     for (const Offer* offer = &first; offer->worker != nullptr; offer = &offers_.To(wanted)) {
-      if (!refusal->second.Refuses(ClusterName(SlotKind(*offer->worker), offer->slots, offer->workers))) return *offer;
+      if (!refusal->second.Refuses(ClusterName(SlotKind(*offer->worker), offer->slots, offer->workers, offer->in_domain)))
+        return *offer;
       const int64_t fewer = offer->slots * offer->workers - 1;
       if (offer->workers == 1 || fewer < wanted.min_slots()) break;
       wanted.set_slots(fewer);

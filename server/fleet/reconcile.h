@@ -30,6 +30,7 @@ struct PlanningMemory {
   struct Planned {
     std::string kind;
     int64_t moves = 0;
+    bool in_domain = false;  // and for several workers in one NVLink domain
   };
   // What a waiting job would ask the planner (plan_cache.h), and of which version of it and which cluster that is the key.
   struct PlanKey {
@@ -62,6 +63,8 @@ struct ToPlan {
   int64_t workers = 1;                 // so many like it
   std::string because = {};            // "its slots are gone: ", for a job with a recipe
   std::vector<std::string> kept_on = {};  // those slots are free, and kept for it on these workers; empty: it waits for any
+
+  bool in_domain = false;  // the workers are of one NVLink domain, which joins their slots
 
   bool moves() const { return !kept_on.empty(); }
 };

@@ -52,7 +52,9 @@ class ReconcileTest : public testing::Test {
                                   .device_type = worker.device().type(),
                                   .slots = worker.slots(),
                                   .free = worker.slots(),
-                                  .kind = SlotKind(worker)});
+                                  .kind = SlotKind(worker),
+                                  .gang = GangOf(worker),
+                                  .place = TopologyOf(worker)});
     }
     return Reconcile(snapshot, &*offers_, &memory_);
   }
@@ -91,6 +93,44 @@ TEST_F(ReconcileTest, SlotsOfAnotherKindArePlannedForFirst) {
   EXPECT_TRUE(after.grants.empty());
   EXPECT_TRUE(after.to_plan.empty());
   EXPECT_NE(after.waits.at(job.name()).reason.find("no recipe fits"), std::string::npos) << after.waits.at(job.name()).reason;
+}
+
+TEST_F(ReconcileTest, ARecipeForOneNvlinkDomainIsMadeAnewWhereTwoAreFree) {
+  std::vector<v1::Worker> workers;
+  for (const char* const name : {"workers/a", "workers/b"}) {
+    v1::Worker& worker = workers.emplace_back(MakeWorker(name, "gb200-nvl72", 4));
+    worker.set_gang_address("10.0.0.1");
+    (*worker.mutable_labels())[kNvlinkDomainLabel] = name;
+  }
+  v1::Job job = MakeJob(1, v1::QUEUED, 8);
+  job.set_worker_count(2);
+  PlanningMemory::Planned& planned = memory_.planned[job.name()];
+  planned = {.kind = SlotKind(workers[0]), .in_domain = true};
+  const Reconciliation decision = Decide(workers, {job});
+  EXPECT_TRUE(decision.grants.empty());
+  ASSERT_EQ(decision.to_plan.size(), 1u);
+  EXPECT_TRUE(decision.to_plan[0].moves());
+  EXPECT_FALSE(decision.to_plan[0].in_domain);
+  EXPECT_EQ(decision.to_plan[0].workers, 2);
+  EXPECT_EQ(decision.to_plan[0].because, "its recipe is for workers in one NVLink domain, and those that are free are not: ");
+  // It does not wait for a domain for ever, and one that was not asked for does no harm.
+  planned.moves = 2;
+  EXPECT_EQ(Decide(workers, {job}).grants.size(), 1u);
+  planned = {.kind = SlotKind(workers[0])};
+  EXPECT_EQ(Decide(workers, {job}).grants.size(), 1u);
+  for (v1::Worker& worker : workers) (*worker.mutable_labels())[kNvlinkDomainLabel] = "d1";
+  planned.in_domain = true;
+  EXPECT_EQ(Decide(workers, {job}).grants.size(), 1u);
+  EXPECT_EQ(Decide(workers, {job}).grants[0].workers.size(), 2u);
+  // What is planned for slots of another kind in a domain is planned for that domain.
+  planned.kind = "another";
+  const Reconciliation moved = Decide(workers, {job});
+  ASSERT_EQ(moved.to_plan.size(), 1u);
+  EXPECT_TRUE(moved.to_plan[0].in_domain);
+  const Reconciliation with_new = Decide(workers, {MakeJob(2, v1::SUBMITTED, 8)});
+  ASSERT_EQ(with_new.to_plan.size(), 2u);
+  EXPECT_TRUE(with_new.to_plan[0].in_domain);
+  EXPECT_TRUE(with_new.to_plan[1].in_domain);
 }
 
 TEST_F(ReconcileTest, AJobThatBacksOffKeepsItsPlaceAndSaysUntilWhen) {
