@@ -91,6 +91,7 @@ class Run {
     estimator_.StopAll();
     if (!status.ok()) return status;
     outcomes_.planned = Planned();
+    outcomes_.of_fused = open_.of_fused;
     outcomes_.stopped_early = space_.undecided > 0 || finished_ < outcomes_.planned;
     v1::PlanResult result = MakeResult(request_, std::move(space_), outcomes_);
     result.set_seconds(Elapsed());

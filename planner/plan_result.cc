@@ -84,6 +84,7 @@ class ResultMaker {
       absl::StrAppend(result_.mutable_explanation(), "\n- ", BytesText(request_.min_headroom_bytes()),
                       " of each device are left free, as asked for: they are not counted as usable.");
     }
+    if (!outcomes_.of_fused.empty()) absl::StrAppend(result_.mutable_explanation(), "\n- ", outcomes_.of_fused);
     result_.set_stopped_early(facts_.stopped_early);
     const std::string assumed = sim::AssumedEfficiencies(request_.cluster().device());
     if (!facts_.ranked.empty() && !assumed.empty()) absl::StrAppend(result_.mutable_explanation(), "\n", assumed);

@@ -30,6 +30,7 @@ struct Outcomes {
   std::vector<Attempt> attempts;         // of the last choices, in the order in which they were tried
   int64_t planned = 0;                   // simulations that were to be, those that were done included
   bool stopped_early = false;            // the budget of seconds came before `planned`
+  std::string of_fused;                  // OpenChoices::of_fused
 };
 
 // Of what was simulated, what fits, best first (ranking.h).
