@@ -98,6 +98,7 @@ class ResultMaker {
     facts_.request = &request_;
     facts_.space = &space_;
     facts_.planned = outcomes_.planned;
+    facts_.slower = outcomes_.slower;
     facts_.stopped_early = outcomes_.stopped_early;
     facts_.policies = outcomes_.policies;
     const auto simulated = [&](size_t i) {
