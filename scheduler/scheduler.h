@@ -9,9 +9,10 @@
 //
 // Later jobs are started (backfill) only if that does not delay the head: on slots that the reservation does not need, or if
 // they are expected to end before it begins. This holds only for expected times: a backfilled job that takes longer than
-// expected delays the head by the difference, and running jobs are never stopped for a head. So expected_run should err on the
-// long side, and expected_end on the early side. For reservations, a running job without a known end never ends; one past its
-// expected end may end at any moment. If it is unknown when the head will fit, everything that it could use is reserved for it.
+// expected delays the head by the difference, and running jobs are stopped for a head, if at all, by who asks preempt.h. So
+// expected_run should err on the long side, and expected_end on the early side. For reservations, a running job without a known
+// end never ends; one past its expected end may end at any moment. If it is unknown when the head will fit, everything that it
+// could use is reserved for it.
 // A job that shares no possible worker with an earlier head (another pool or device type) is a head too.
 //
 // Names are unique; slots of a job are at least 1; a worker's free slots and those of running jobs are together at most its
@@ -60,6 +61,9 @@ struct RunningJob {
   std::string name;
   std::map<std::string, int64_t> slots;  // by worker
   std::optional<absl::Time> expected_end = {};
+  // Of preempt.h alone:
+  int64_t priority = 0;
+  bool stopping = false;  // it was asked to, and gives its slots back
 };
 
 struct Snapshot {

@@ -147,7 +147,8 @@ void Controller::Step() {
                                        .replan_grace = options_.replan_grace,
                                        .jobs = &jobs_,
                                        .workers = workers,
-                                       .leases = book_.All()},
+                                       .leases = book_.All(),
+                                       .preempts = options_.preempt},
                                       &offers, &memory_);
   decide_at_us_ = decision.decide_at_us;
   decided_workers_ = std::move(workers);
@@ -157,6 +158,7 @@ void Controller::Step() {
 void Controller::CarryOut(Reconciliation decision) {
   for (const scheduler::Grant& grant : decision.grants) GrantLease(grant);
   PlanInTurn(decision.to_plan, &decision.waits);
+  MakeRoom(decision.to_stop);
   notifier_->JobsChanged(wait_reasons_.Replace(std::move(decision.waits)));
 }
 

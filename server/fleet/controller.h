@@ -50,6 +50,7 @@ struct ControllerOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);  // sent to agents
   absl::Duration replan_grace = absl::Seconds(30);       // how long a job waits for lost slots before it is planned for fewer
   absl::Duration forget_workers = absl::Hours(168);      // how long a lost worker stays listed
+  bool preempt = false;                                  // jobs of smaller priority save and make room for the first of a queue
   // As Simulators takes them: what makes one estimate at a time, and how many of them there are.
   std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
   int64_t simulators = 1;
@@ -168,7 +169,8 @@ class Controller : public Fleet {
 
   // controller_stops.cc: trainers that are to stop, for good or to be moved.
   void MoveJobsOfDraining();
-  void MoveJob(const Lease& lease, double grace_seconds);
+  void MakeRoom(const std::vector<ToStop>& to_stop);
+  void MoveJob(const Lease& lease, const std::string& why, double grace_seconds);
   void SendStops();
 
   // controller_planning.cc

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/preempt.h"
 #include "server/fleet/failure_policy.h"
 
 namespace legoai::server {
@@ -47,6 +48,36 @@ class Reconciler {
     const scheduler::Decision decision = scheduler::Schedule(now, snapshot);
     for (const scheduler::Grant& grant : decision.grants) Take(grant);
     for (const scheduler::Wait& wait : decision.waits) Take(wait);
+    if (!snapshot_.preempts) return;
+    for (const scheduler::Grant& grant : decision.grants) {
+      for (scheduler::WorkerView& worker : snapshot.workers)
+        worker.free -= std::count(grant.workers.begin(), grant.workers.end(), worker.name) * grant.slots;
+    }
+    MakeRoom(snapshot, decision.waits);
+  }
+
+  // For the first of each pool's queue, beside what others were given now. Before its back-off is over it would leave slots idle.
+  void MakeRoom(const scheduler::Snapshot& snapshot, const std::vector<scheduler::Wait>& waits) {
+    for (const scheduler::Wait& wait : waits) {
+      const ActiveJob& job = *jobs_.Find(wait.job);
+      const bool backs_off = BackOffLeft(job.not_before_us, snapshot_.now_us) != absl::ZeroDuration();
+      if (wait.position != 1 || wait.why != scheduler::Wait::Why::kBusy || backs_off) continue;
+      const auto waiting = std::find_if(snapshot.waiting.begin(), snapshot.waiting.end(),
+                                        [&](const scheduler::WaitingJob& one) { return one.name == wait.job; });
+      const std::vector<std::string> stopped = scheduler::MakeRoom(snapshot, *waiting);
+      for (const std::string& name : stopped) out_.to_stop.push_back({name, NeedsSlotsText(job, name)});
+      if (stopped.empty()) continue;
+      absl::StrAppend(&out_.waits[wait.job].reason, "; ", stopped.size(),
+                      stopped.size() == 1 ? " job of lower priority is" : " jobs of lower priority are",
+                      " asked to save and make room");
+    }
+  }
+
+  // Jobs of other projects are not named.
+  static std::string NeedsSlotsText(const ActiveJob& job, const std::string& stopped) {
+    const auto project = [](const std::string& name) { return name.substr(0, name.find("/jobs/")); };
+    return absl::StrCat(project(job.name) == project(stopped) ? job.name : "a job of another project", ", of priority ",
+                        job.priority, ", waits for its slots");
   }
 
   Kinds KindsOfPools() const {
@@ -96,6 +127,8 @@ class Reconciler {
       one.slots[lease.worker] += lease.slots;
       const ActiveJob* const job = jobs_.Find(lease.job);
       if (job != nullptr && job->time_left) one.expected_end = now + *job->time_left;  // of one that starts: the earliest
+      one.priority = job == nullptr ? INT64_MAX : job->priority;
+      one.stopping = job != nullptr && job->stop.has_value();
     }
     std::vector<scheduler::RunningJob> list;
     for (auto& [name, one] : running) list.push_back(std::move(one));

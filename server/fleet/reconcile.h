@@ -54,6 +54,7 @@ struct FleetSnapshot {
   const ActiveJobs* jobs = nullptr;            // not owned
   std::vector<scheduler::WorkerView> workers;  // with their free slots
   std::vector<Lease> leases;
+  bool preempts = false;  // ControllerOptions
 };
 
 struct ToPlan {
@@ -69,10 +70,17 @@ struct ToPlan {
   bool moves() const { return !kept_on.empty(); }
 };
 
+// A running job that is to save and make room.
+struct ToStop {
+  std::string job;
+  std::string because;  // "projects/default/jobs/01J... of priority 5 waits for its slots"
+};
+
 struct Reconciliation {
   std::vector<scheduler::Grant> grants;                        // in the order of the queue
   std::vector<ToPlan> to_plan;                                 // the first is planned next
   WaitReasons::Waits waits;                                    // of all other waiting jobs
+  std::vector<ToStop> to_stop;
   int64_t decide_at_us = std::numeric_limits<int64_t>::max();  // when the next back-off of a job with slots ends
 };
 

@@ -40,12 +40,13 @@ v1::Job MakeJob(int64_t number, v1::JobState state, int64_t slots) {
 
 class ReconcileTest : public testing::Test {
  protected:
-  // The decision over these, with all slots free and everybody connected.
+  // The decision over these, with everybody connected and all slots free but those of leases_.
   Reconciliation Decide(const std::vector<v1::Worker>& workers, const std::vector<v1::Job>& jobs, absl::Duration now = {}) {
     jobs_.Begin(jobs);
     offers_.emplace(workers);
     FleetSnapshot snapshot{
-        .now_us = kNowUs, .now = now, .replan_grace = absl::Seconds(30), .jobs = &jobs_, .workers = {}, .leases = {}};
+        .now_us = kNowUs, .now = now, .replan_grace = absl::Seconds(30), .jobs = &jobs_, .workers = {}, .leases = leases_};
+    snapshot.preempts = preempts_;
     for (const v1::Worker& worker : workers) {
       snapshot.workers.push_back({.name = worker.name(),
                                   .pool = worker.pool(),
@@ -55,6 +56,7 @@ class ReconcileTest : public testing::Test {
                                   .kind = SlotKind(worker),
                                   .gang = GangOf(worker),
                                   .place = TopologyOf(worker)});
+      for (const Lease& lease : leases_) snapshot.workers.back().free -= lease.worker == worker.name() ? lease.slots : 0;
     }
     return Reconcile(snapshot, &*offers_, &memory_);
   }
@@ -62,6 +64,8 @@ class ReconcileTest : public testing::Test {
   ActiveJobs jobs_{nullptr};
   std::optional<Offers> offers_;
   PlanningMemory memory_;
+  std::vector<Lease> leases_;
+  bool preempts_ = false;
 };
 
 TEST_F(ReconcileTest, AQueuedJobGetsSlotsOfItsKind) {
@@ -131,6 +135,28 @@ TEST_F(ReconcileTest, ARecipeForOneNvlinkDomainIsMadeAnewWhereTwoAreFree) {
   ASSERT_EQ(with_new.to_plan.size(), 2u);
   EXPECT_TRUE(with_new.to_plan[0].in_domain);
   EXPECT_TRUE(with_new.to_plan[1].in_domain);
+}
+
+// One slot is free. Where it is given to another job, stopping the running one would be in vain.
+TEST_F(ReconcileTest, RoomIsMadeBesideWhatIsGivenAwayNow) {
+  const std::vector<v1::Worker> workers = {MakeWorker("workers/a", "h100-sxm-80", 2)};
+  v1::Job running = MakeJob(1, v1::RUNNING, 1), first = MakeJob(2, v1::QUEUED, 1), second = MakeJob(3, v1::QUEUED, 2);
+  first.mutable_spec()->mutable_policy()->set_priority(2);
+  second.mutable_spec()->mutable_policy()->set_priority(1);
+  preempts_ = true;
+  leases_ = {{.job = running.name(), .epoch = 1, .worker = "workers/a", .slots = 1}};
+  const Reconciliation alone = Decide(workers, {running, second});
+  ASSERT_EQ(alone.to_stop.size(), 1u);
+  EXPECT_EQ(alone.to_stop[0].job, running.name());
+  EXPECT_EQ(alone.to_stop[0].because, second.name() + ", of priority 1, waits for its slots");
+  EXPECT_NE(alone.waits.at(second.name()).reason.find("; 1 job of lower priority is asked to save and make room"),
+            std::string::npos);
+  preempts_ = false;
+  EXPECT_TRUE(Decide(workers, {}).to_stop.empty());
+  preempts_ = true;
+  const Reconciliation beside = Decide(workers, {first});
+  EXPECT_EQ(beside.grants.size(), 1u);
+  EXPECT_TRUE(beside.to_stop.empty());
 }
 
 TEST_F(ReconcileTest, AJobThatBacksOffKeepsItsPlaceAndSaysUntilWhen) {

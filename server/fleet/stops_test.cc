@@ -47,6 +47,46 @@ class StopsTest : public FleetTest {
   }
 };
 
+TEST_F(StopsTest, JobsOfLowerPrioritySaveAndMakeRoomWhereTheServerPreempts) {
+  for (const bool preempt : {false, true}) {
+    StopController();
+    preempt_ = preempt;
+    StartController();
+    TestAgent agent(preempt ? "preempting" : "waiting");
+    const v1::LeaseId low = BeginSaving(&agent);
+    v1::Job urgent = MakeJob(2);
+    urgent.mutable_spec()->mutable_policy()->set_priority(5);
+    const std::string high = Submit(urgent);
+    AwaitReason(high, "2 slots are wanted on one worker");
+    AwaitDecision();
+    EXPECT_EQ(HasStop(agent), preempt);
+    if (!preempt) {
+      ReportEnd(&agent, low, absl::OkStatus());
+      ReportEnd(&agent, agent.link.NextStart().lease(), absl::OkStatus());
+      continue;
+    }
+    EXPECT_TRUE(NextStop(&agent).save());
+    EXPECT_EQ(Get(low.job()).stop().reason(), high + ", of priority 5, waits for its slots");
+    SaveAndStop(&agent, low, 6);
+    const v1::StartAttempt start = agent.link.NextStart();
+    EXPECT_EQ(start.lease().job(), high);
+    EXPECT_EQ(Get(low.job()).state(), QUEUED);
+    EXPECT_EQ(Get(low.job()).restarts(), 0);
+    // Nobody of the same priority makes room.
+    v1::Job same = MakeJob(2);
+    same.mutable_spec()->mutable_policy()->set_priority(5);
+    const std::string other = Submit(same);
+    AwaitReason(other, "2 slots are wanted on one worker");
+    AwaitDecision();
+    EXPECT_FALSE(HasStop(agent));
+    ReportEnd(&agent, start.lease(), absl::OkStatus());
+    ReportEnd(&agent, agent.link.NextStart().lease(), absl::OkStatus());
+    const v1::StartAttempt again = agent.link.NextStart();
+    EXPECT_EQ(again.lease().job(), low.job());
+    EXPECT_EQ(again.resume_step(), 6);
+  }
+}
+
 TEST_F(StopsTest, ACancelledJobSavesFirst) {
   const v1::LeaseId lease = BeginSaving(&agent_);
   const v1::Job cancelled = Cancel(lease.job(), /*save=*/true, "enough seen");

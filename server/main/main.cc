@@ -93,6 +93,7 @@ ABSL_FLAG(int64_t, sim_processes, 0, "lego-sim processes that plan; 0: as many a
 ABSL_FLAG(absl::Duration, lease_ttl, absl::Seconds(15), "how long an agent may be silent before its jobs restart elsewhere");
 ABSL_FLAG(absl::Duration, heartbeat_interval, absl::Seconds(2), "how often agents send heartbeats");
 ABSL_FLAG(absl::Duration, replan_grace, absl::Seconds(30), "how long a job waits for lost slots before it is planned for fewer");
+ABSL_FLAG(bool, preempt, false, "running jobs of lower priority save and make room for the one that is first in a pool's queue");
 ABSL_FLAG(absl::Duration, forget_workers, absl::Hours(168), "how long a lost worker stays listed");
 
 namespace legoai::server {
@@ -113,6 +114,7 @@ absl::StatusOr<ControllerOptions> ReadTimes() {
   options.lease_ttl = absl::GetFlag(FLAGS_lease_ttl);
   options.heartbeat_interval = absl::GetFlag(FLAGS_heartbeat_interval);
   options.replan_grace = absl::GetFlag(FLAGS_replan_grace);
+  options.preempt = absl::GetFlag(FLAGS_preempt);
   options.forget_workers = absl::GetFlag(FLAGS_forget_workers);
   if (options.heartbeat_interval < absl::Milliseconds(20) || options.heartbeat_interval > absl::Minutes(1))
     return TimeError("--heartbeat_interval", options.heartbeat_interval, "must be 20ms to 1m");
