@@ -72,6 +72,7 @@ class Generator {
     RunningJob job;
     job.name = "r" + std::to_string(i);
     if (Uniform(0, 3) > 0) job.expected_end = kNow + absl::Seconds(Uniform(-1, 6));
+    job.stopping = Uniform(0, 5) == 0;
     WorkerView& worker = snapshot->workers[Uniform(0, snapshot->workers.size() - 1)];
     if (Uniform(0, 19) == 0) {
       job.slots["gone"] = 3;
@@ -149,9 +150,9 @@ class BruteForce {
     std::sort(workers_.begin(), workers_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     std::sort(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) { return Rank(a) < Rank(b); });
     for (const RunningJob& job : snapshot.running) {
-      for (const auto& [worker, slots] : job.slots) held_.push_back({worker, slots, job.expected_end.value_or(kNever)});
+      const absl::Time end = std::max(kNow, job.expected_end.value_or(kNever));
+      for (const auto& [worker, slots] : job.slots) held_.push_back({worker, slots, job.stopping ? absl::InfinitePast() : end});
     }
-    for (Held& held : held_) held.end = std::max(held.end, kNow);
   }
 
   Decision Decide() {
@@ -159,7 +160,12 @@ class BruteForce {
       if (const std::vector<std::string> where = job.workers > 1 ? BestGang(job) : BestWorker(job); !where.empty()) {
         Start(job, where);
       } else {
-        decision_.waits.push_back({job.name, 0, Wait::Why::kBusy, 0, BecomesHead(job), ""});
+        const std::set<std::string> could_use = CouldUse(job);
+        const bool is_first = !could_use.empty() && std::none_of(could_use.begin(), could_use.end(), [&](const auto& worker) {
+          return wanted_.count(worker) > 0;
+        });
+        wanted_.insert(could_use.begin(), could_use.end());
+        decision_.waits.push_back({job.name, 0, Wait::Why::kBusy, is_first, 0, BecomesHead(job), ""});
       }
     }
     return decision_;
@@ -325,6 +331,7 @@ class BruteForce {
   std::vector<WaitingJob> waiting_;
   std::vector<Held> held_;
   std::vector<Head> heads_;
+  std::set<std::string> wanted_;  // what waiting jobs could use
   Decision decision_;
 };
 
@@ -332,7 +339,8 @@ std::vector<std::string> Lines(const Decision& decision) {
   std::vector<std::string> lines;
   for (const Grant& grant : decision.grants) lines.push_back(grant.job + " on " + absl::StrJoin(grant.workers, " and "));
   for (const Wait& wait : decision.waits) {
-    lines.push_back(wait.job + " waits" + (wait.expected_start ? " until " + absl::FormatTime(*wait.expected_start) : ""));
+    lines.push_back(wait.job + " waits" + (wait.is_first ? " as the first" : "") +
+                    (wait.expected_start ? " until " + absl::FormatTime(*wait.expected_start) : ""));
   }
   return lines;
 }
@@ -413,6 +421,9 @@ void CheckWaits(const Snapshot& snapshot, const Decision& decision) {
                                      : Wait::Why::kReserved)
         << wait.text;
     EXPECT_EQ(wait.position, ++positions[job.pool]);
+    if (wait.is_first) {
+      EXPECT_EQ(wait.why, Wait::Why::kBusy) << wait.text;
+    }
     EXPECT_NE(wait.text.find("; position " + std::to_string(wait.position)), std::string::npos) << wait.text;
   }
 }
@@ -431,16 +442,19 @@ auto RankOf(const std::string& job, const Snapshot& snapshot) {
   return Rank(*std::find_if(snapshot.waiting.begin(), snapshot.waiting.end(), [&](const auto& one) { return one.name == job; }));
 }
 
-// Those that are over by now give their slots back.
+// Those that are over by now give their slots back; those that stop are over after the first second.
 void EndJobs(absl::Time now, Snapshot* snapshot) {
+  const auto is_over = [now](const RunningJob& job) {
+    return (job.stopping && now > kNow) || (job.expected_end && *job.expected_end <= now);
+  };
   for (const RunningJob& job : snapshot->running) {
-    if (!job.expected_end || *job.expected_end > now) continue;
+    if (!is_over(job)) continue;
     for (WorkerView& worker : snapshot->workers) {
       const auto slots = job.slots.find(worker.name);
       worker.free += slots == job.slots.end() ? 0 : slots->second;
     }
   }
-  std::erase_if(snapshot->running, [&](const RunningJob& job) { return job.expected_end && *job.expected_end <= now; });
+  std::erase_if(snapshot->running, is_over);
 }
 
 void TryRandomSnapshots(int64_t most_workers) {

@@ -53,19 +53,25 @@ class Reconciler {
       for (scheduler::WorkerView& worker : snapshot.workers)
         worker.free -= std::count(grant.workers.begin(), grant.workers.end(), worker.name) * grant.slots;
     }
-    MakeRoom(snapshot, decision.waits);
+    MakeRoom(std::move(snapshot), decision.waits);
   }
 
-  // For the first of each pool's queue, beside what others were given now. Before its back-off is over it would leave slots idle.
-  void MakeRoom(const scheduler::Snapshot& snapshot, const std::vector<scheduler::Wait>& waits) {
+  // For those that wait behind nobody who could use any of the same workers, beside what others were given now. Before its back-off is
+  // over a job would leave slots idle.
+  void MakeRoom(scheduler::Snapshot snapshot, const std::vector<scheduler::Wait>& waits) {
     for (const scheduler::Wait& wait : waits) {
+      if (!wait.is_first) continue;
       const ActiveJob& job = *jobs_.Find(wait.job);
-      const bool backs_off = BackOffLeft(job.not_before_us, snapshot_.now_us) != absl::ZeroDuration();
-      if (wait.position != 1 || wait.why != scheduler::Wait::Why::kBusy || backs_off) continue;
+      if (BackOffLeft(job.not_before_us, snapshot_.now_us) != absl::ZeroDuration()) {
+        out_.decide_at_us = std::min(out_.decide_at_us, job.not_before_us);
+        continue;
+      }
       const auto waiting = std::find_if(snapshot.waiting.begin(), snapshot.waiting.end(),
                                         [&](const scheduler::WaitingJob& one) { return one.name == wait.job; });
       const std::vector<std::string> stopped = scheduler::MakeRoom(snapshot, *waiting);
       for (const std::string& name : stopped) out_.to_stop.push_back({name, NeedsSlotsText(job, name)});
+      for (scheduler::RunningJob& one : snapshot.running)
+        one.stopping = one.stopping || std::count(stopped.begin(), stopped.end(), one.name) > 0;
       if (stopped.empty()) continue;
       absl::StrAppend(&out_.waits[wait.job].reason, "; ", stopped.size(),
                       stopped.size() == 1 ? " job of lower priority is" : " jobs of lower priority are",

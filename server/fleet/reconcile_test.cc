@@ -159,6 +159,90 @@ TEST_F(ReconcileTest, RoomIsMadeBesideWhatIsGivenAwayNow) {
   EXPECT_TRUE(beside.to_stop.empty());
 }
 
+// Two running jobs of one slot each make room for one of two slots, and stop one after the other. A third would be over at once.
+class PreemptionTest : public ReconcileTest {
+ protected:
+  PreemptionTest() {
+    preempts_ = true;
+    urgent_.mutable_spec()->mutable_policy()->set_priority(5);
+    small_.mutable_spec()->mutable_recipe()->mutable_training()->set_steps(1);
+    small_.mutable_chosen()->set_step_time_seconds(0.001);
+    for (v1::Job* const victim : {&first_, &second_}) {
+      victim->set_epoch(1);
+      leases_.push_back({.job = victim->name(), .epoch = 1, .worker = "workers/a", .slots = 1});
+    }
+  }
+
+  // They were asked to, and have an hour for it; `ended` have stopped.
+  Reconciliation DecideWhileTheyStop(const std::vector<v1::Job*>& ended) {
+    for (v1::Job* const victim : {&first_, &second_}) {
+      victim->mutable_stop()->set_save(true);
+      victim->mutable_stop()->set_request_time_us(kNowUs);
+      victim->mutable_stop()->set_deadline_time_us(kNowUs + 3600 * int64_t{1'000'000});
+    }
+    for (v1::Job* const one : ended) {
+      one->clear_stop();
+      one->set_state(v1::QUEUED);
+      std::erase_if(leases_, [&](const Lease& lease) { return lease.job == one->name(); });
+    }
+    return Decide(workers_, {first_, second_, urgent_, small_});
+  }
+
+  const std::vector<v1::Worker> workers_ = {MakeWorker("workers/a", "h100-sxm-80", 2)};
+  v1::Job small_ = MakeJob(1, v1::QUEUED, 1), first_ = MakeJob(2, v1::RUNNING, 1), second_ = MakeJob(3, v1::RUNNING, 1),
+          urgent_ = MakeJob(4, v1::QUEUED, 2);
+};
+
+TEST_F(PreemptionTest, TheRoomThatJobsMakeOneAfterTheOtherIsForWhomTheyMakeIt) {
+  EXPECT_EQ(Decide(workers_, {first_, second_, urgent_, small_}).to_stop.size(), 2u);
+  const Reconciliation both = DecideWhileTheyStop({});
+  EXPECT_TRUE(both.to_stop.empty());
+  const std::string& reason = both.waits.at(urgent_.name()).reason;
+  EXPECT_NE(reason.find("position 1, starts as soon as jobs have stopped that were asked to"), std::string::npos) << reason;
+  const Reconciliation one = DecideWhileTheyStop({&first_});
+  EXPECT_TRUE(one.to_stop.empty());
+  EXPECT_TRUE(one.grants.empty()) << one.grants[0].job << " takes the room";
+  const Reconciliation none = DecideWhileTheyStop({&first_, &second_});
+  EXPECT_TRUE(none.to_stop.empty());
+  ASSERT_EQ(none.grants.size(), 1u);
+  EXPECT_EQ(none.grants[0].job, urgent_.name());
+}
+
+// Those that stop go on before others of their priority, and nobody else has to stop.
+TEST_F(PreemptionTest, JobsThatMadeRoomForOneThatIsCancelledGoOnFirst) {
+  urgent_.set_state(v1::CANCELLED);
+  v1::Job background = MakeJob(5, v1::RUNNING, 1);
+  background.mutable_spec()->mutable_policy()->set_priority(-1);
+  leases_.push_back({.job = background.name(), .epoch = 1, .worker = "workers/b", .slots = 1});
+  Decide({}, {background});
+  EXPECT_TRUE(DecideWhileTheyStop({}).to_stop.empty());
+  const Reconciliation one = DecideWhileTheyStop({&first_});
+  EXPECT_TRUE(one.to_stop.empty());
+  ASSERT_EQ(one.grants.size(), 1u);
+  EXPECT_EQ(one.grants[0].job, first_.name()) << "the other was submitted before, and has not run";
+}
+
+// Of two types in one pool: nobody before it could use what the second wants.
+TEST_F(PreemptionTest, NobodyWaitsForRoomBehindAJobOfOtherWorkers) {
+  const v1::Worker other = MakeWorker("workers/b", "a100-sxm-80", 2);
+  v1::Job before = MakeJob(5, v1::QUEUED, 2), running = MakeJob(6, v1::RUNNING, 2), too_large = MakeJob(7, v1::QUEUED, 4);
+  before.mutable_spec()->mutable_resources()->set_device_type(other.device().type());
+  for (v1::Job* const one : {&before, &running, &too_large}) one->mutable_spec()->mutable_policy()->set_priority(9);
+  urgent_.mutable_spec()->mutable_resources()->set_device_type(workers_[0].device().type());
+  leases_.push_back({.job = running.name(), .epoch = 1, .worker = other.name(), .slots = 2});
+  const Reconciliation decision = Decide({workers_[0], other}, {first_, second_, urgent_, before, running, too_large});
+  EXPECT_EQ(decision.waits.at(urgent_.name()).position, 3);
+  ASSERT_EQ(decision.to_stop.size(), 2u);
+  // Behind one that could use them, and does not stop anybody before it may start, it waits.
+  v1::Job same = MakeJob(8, v1::QUEUED, 2);
+  same.mutable_spec()->mutable_policy()->set_priority(8);
+  same.mutable_spec()->mutable_resources()->set_device_type(workers_[0].device().type());
+  same.set_not_before_time_us(kNowUs + 5'000'000);
+  const Reconciliation behind = Decide({workers_[0], other}, {same});
+  EXPECT_TRUE(behind.to_stop.empty());
+  EXPECT_EQ(behind.decide_at_us, kNowUs + 5'000'000);
+}
+
 TEST_F(ReconcileTest, AJobThatBacksOffKeepsItsPlaceAndSaysUntilWhen) {
   const v1::Worker worker = MakeWorker("workers/a", "h100-sxm-80", 4);
   v1::Job first = MakeJob(1, v1::RESTARTING, 4), second = MakeJob(2, v1::QUEUED, 4);
