@@ -111,18 +111,24 @@ class Reconciler {
     waiting.kind = planned->second.kind;
     const auto own = there->second.find(waiting.kind);
     const bool stays = planned->second.moves >= kMostMoves && own != there->second.end() && own->second >= waiting.slots;
-    const auto refusal = memory_.refusals.find(job.name);
     std::vector<std::string> possible = {waiting.kind};
     bool all = !stays;
     for (const auto& [kind, largest] : there->second) {
-      const std::string cluster = ClusterName(kind, waiting.slots, job.workers);
-      const bool refused = refusal != memory_.refusals.end() && refusal->second.Refuses(cluster);
       if (kind == waiting.kind) continue;
+      // Whether the workers that it would get are of one NVLink domain is not known yet.
+      const bool refused = Refused(job, kind, waiting.slots, /*in_domain=*/false) ||
+                           (job.workers > 1 && Refused(job, kind, waiting.slots, /*in_domain=*/true));
       if (!stays && !refused) possible.push_back(kind);
       all = all && !refused;
     }
     if (!all) waiting.kinds = std::move(possible);
     return waiting;
+  }
+
+  // Whether plans of the job for such slots were in vain.
+  bool Refused(const ActiveJob& job, const std::string& kind, int64_t slots, bool in_domain) const {
+    const auto refusal = memory_.refusals.find(job.name);
+    return refusal != memory_.refusals.end() && refusal->second.Refuses(ClusterName(kind, slots, job.workers, in_domain));
   }
 
   std::vector<scheduler::RunningJob> Running(absl::Time now) const {
@@ -162,7 +168,8 @@ class Reconciler {
     if (planned == memory_.planned.end() || worker == nullptr) return std::nullopt;
     const std::string kind = SlotKind(*worker);
     const bool in_domain = offers_.AreInDomain(grant.workers, grant.slots);
-    const bool leaves_domain = planned->second.in_domain && !in_domain && planned->second.moves < kMostMoves;
+    const bool leaves_domain = planned->second.in_domain && !in_domain && planned->second.moves < kMostMoves &&
+                               !Refused(job, kind, grant.slots, /*in_domain=*/false);
     if (kind == planned->second.kind && !leaves_domain) return std::nullopt;
     const std::string because =
         kind == planned->second.kind

@@ -137,6 +137,33 @@ TEST_F(ReconcileTest, ARecipeForOneNvlinkDomainIsMadeAnewWhereTwoAreFree) {
   EXPECT_TRUE(with_new.to_plan[1].in_domain);
 }
 
+// What was refused for a domain is refused by its name, which is another one than that of the same workers without.
+TEST_F(ReconcileTest, PlansForADomainThatWereInVainAreNotAskedForAgain) {
+  std::vector<v1::Worker> workers;
+  for (const char* const name : {"workers/a", "workers/b"}) {
+    v1::Worker& worker = workers.emplace_back(MakeWorker(name, "gb200-nvl72", 4));
+    worker.set_gang_address("10.0.0.1");
+    (*worker.mutable_labels())[kNvlinkDomainLabel] = "d1";
+  }
+  v1::Job job = MakeJob(1, v1::QUEUED, 8);
+  job.set_worker_count(2);
+  memory_.planned[job.name()].kind = "another";
+  const std::string kind = SlotKind(workers[0]);
+  ASSERT_TRUE(Decide(workers, {job}).to_plan.at(0).in_domain);
+  memory_.refusals[job.name()].tries[ClusterName(kind, 4, 2, /*in_domain=*/true)] = kMostTries;
+  memory_.refusals[job.name()].text = "for 8, no recipe fits";
+  const Reconciliation refused = Decide(workers, {job});
+  EXPECT_TRUE(refused.to_plan.empty());
+  EXPECT_NE(refused.waits.at(job.name()).reason.find("no recipe fits"), std::string::npos) << "its slots are left to others";
+  // A recipe for a domain for which nothing else was found without trains where the domain is another.
+  memory_.planned[job.name()] = {.kind = kind, .in_domain = true};
+  memory_.refusals[job.name()].tries = {{ClusterName(kind, 4, 2), kMostTries}};
+  (*workers[1].mutable_labels())[kNvlinkDomainLabel] = "d2";
+  const Reconciliation leaves = Decide(workers, {job});
+  EXPECT_TRUE(leaves.to_plan.empty());
+  EXPECT_EQ(leaves.grants.size(), 1u);
+}
+
 // One slot is free. Where it is given to another job, stopping the running one would be in vain.
 TEST_F(ReconcileTest, RoomIsMadeBesideWhatIsGivenAwayNow) {
   const std::vector<v1::Worker> workers = {MakeWorker("workers/a", "h100-sxm-80", 2)};
