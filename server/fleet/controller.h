@@ -39,6 +39,7 @@
 #include "server/fleet/plans_under_way.h"
 #include "server/fleet/reconcile.h"
 #include "server/jobs/notifier.h"
+#include "server/jobs/stop.h"
 #include "server/metrics/log.h"
 #include "server/metrics/registry.h"
 #include "server/store/store.h"
@@ -51,6 +52,7 @@ struct ControllerOptions {
   absl::Duration replan_grace = absl::Seconds(30);       // how long a job waits for lost slots before it is planned for fewer
   absl::Duration forget_workers = absl::Hours(168);      // how long a lost worker stays listed
   bool preempt = false;                                  // jobs of smaller priority save and make room for the first of a queue
+  absl::Duration preempt_grace = kDefaultStopGrace;      // how long they may take to save
   // As Simulators takes them: what makes one estimate at a time, and how many of them there are.
   std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
   int64_t simulators = 1;
@@ -170,7 +172,7 @@ class Controller : public Fleet {
   // controller_stops.cc: trainers that are to stop, for good or to be moved.
   void MoveJobsOfDraining();
   void MakeRoom(const std::vector<ToStop>& to_stop);
-  void MoveJob(const Lease& lease, const std::string& why, double grace_seconds);
+  void MoveJob(const Lease& lease, const std::string& why, absl::Duration grace);
   void SendStops();
 
   // controller_planning.cc

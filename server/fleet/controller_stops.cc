@@ -54,7 +54,8 @@ void Controller::MoveJobsOfDraining() {
     for (const Lease& lease : book_.OfWorker(worker.name())) {
       const ActiveJob* const job = jobs_.Find(lease.job);
       if (job == nullptr || job->epoch != lease.epoch || job->stop) continue;
-      MoveJob(lease, absl::StrCat(lease.worker, " is being drained"), worker.drain_grace_seconds());
+      MoveJob(lease, absl::StrCat(lease.worker, " is being drained"),
+              StopGrace("", worker.drain_grace_seconds()).value_or(kDefaultStopGrace));
     }
   }
 }
@@ -65,18 +66,17 @@ void Controller::MakeRoom(const std::vector<ToStop>& to_stop) {
   for (const ToStop& stop : to_stop) {
     const auto first = std::find_if(leases.begin(), leases.end(),
                                     [&](const Lease& lease) { return lease.job == stop.job && lease.IsFirst(); });
-    if (first != leases.end()) MoveJob(*first, stop.because, /*grace_seconds=*/0);
+    if (first != leases.end()) MoveJob(*first, stop.because, options_.preempt_grace);
   }
 }
 
-void Controller::MoveJob(const Lease& lease, const std::string& why, double grace_seconds) {
+void Controller::MoveJob(const Lease& lease, const std::string& why, absl::Duration grace) {
   bool asked = false;
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
     asked = false;
     ASSIGN_OR_RETURN(auto stored, transaction.GetJob(lease.job));
     if (!stored || stored->epoch() != lease.epoch) return absl::OkStatus();
     effects->changed_jobs.push_back(lease.job);
-    const absl::Duration grace = StopGrace("", grace_seconds).value_or(kDefaultStopGrace);
     ASSIGN_OR_RETURN(asked, AskToMove(transaction, why, grace, options_.now_us(), &*stored));
     return absl::OkStatus();
   });

@@ -145,6 +145,7 @@ void FleetTest::StartController() {
   options.heartbeat_interval = absl::Seconds(300);
   options.replan_grace = absl::ZeroDuration();
   options.preempt = preempt_;
+  options.preempt_grace = preempt_grace_;
   options.make_estimator = [this] { return std::make_unique<ClosedFormEstimator>(&hold_plans_, &hold_steps_, &largest_world_); };
   options.simulators = 2;
   options.planned_by = planned_by_;
