@@ -112,7 +112,7 @@ TEST_F(StopsTest, RoomIsKeptForWhomItIsMadeAndIsTheirsAgainWhoMadeItWhenThatIsCa
     v1::Job urgent = MakeJob(2);
     urgent.mutable_spec()->mutable_policy()->set_priority(5);
     const std::string high = Submit(urgent);
-    AwaitReason(high, "2 jobs of lower priority are asked to save and make room");
+    AwaitReason(high, "position 1");
     NextStop(&agent);
     NextStop(&agent);
     if (cancel) {
