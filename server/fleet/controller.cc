@@ -156,7 +156,7 @@ void Controller::Step() {
 }
 
 void Controller::CarryOut(Reconciliation decision) {
-  for (const scheduler::Grant& grant : decision.grants) GrantLease(grant);
+  for (const scheduler::Grant& grant : decision.grants) GrantLease(grant, decision.outside_domain.count(grant.job) > 0);
   PlanInTurn(decision.to_plan, &decision.waits);
   MakeRoom(decision.to_stop);
   notifier_->JobsChanged(wait_reasons_.Replace(std::move(decision.waits)));

@@ -160,11 +160,11 @@ class Controller : public Fleet {
 
   // controller_leases.cc: grants, expiry.
   void ExpireLeases();
-  void GrantLease(const scheduler::Grant& grant);
+  void GrantLease(const scheduler::Grant& grant, bool outside_domain);
   std::vector<Lease> PartsOf(const v1::Attempt& attempt, const std::string& job) const;  // renewed now
   // Starts of its workers, in the order of ranks.
   using Starts = std::vector<v1::StartAttempt>;
-  absl::StatusOr<Starts> StoreLease(const scheduler::Grant& grant, v1::Job* job, v1::Attempt* attempt);
+  absl::StatusOr<Starts> StoreLease(const scheduler::Grant& grant, bool outside_domain, v1::Job* job, v1::Attempt* attempt);
   bool CanServe(const scheduler::Grant& grant) const;
   std::optional<std::string> SendStart(const Lease& part, const v1::StartAttempt& start);
   void LoseLease(const Lease& lease, const std::string& reason);

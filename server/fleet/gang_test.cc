@@ -179,6 +179,26 @@ TEST(Offers, OnlyWorkersThatAreAllInOneDomainWhichJoinsTheirSlotsAreInIt) {
   EXPECT_FALSE(in_domain({Shown(one), Shown(two)}, 16));
 }
 
+TEST_F(GangTest, NoTimeIsPredictedOfARecipeForADomainThatItsWorkersAreNotIn) {
+  Tray a("a", "d1"), b("b", "d1"), c("c", "d2");
+  Connect(&a);
+  Connect(&b);
+  const std::string within = Submit(8, 8);
+  const v1::LeaseId lease = a.link.NextStart().lease();
+  EXPECT_TRUE(Attempts(within)[0].has_predicted_step_seconds());
+  const std::string outside = Submit(8, 8);
+  AwaitReason(outside, "position 1");
+  largest_world_ = 4;  // what is planned from now on is in vain
+  Connect(&c);
+  ASSERT_TRUE(Drain("workers/b", /*undo=*/false, /*let_finish=*/true).ok());
+  ReportEnd(&a, lease, absl::OkStatus());
+  EXPECT_EQ(a.link.NextStart().lease().job(), outside);
+  EXPECT_THAT(WorkersOf(Attempts(outside)[0]), ElementsAre("workers/a", "workers/c"));
+  EXPECT_FALSE(Attempts(outside)[0].has_predicted_step_seconds());
+  EXPECT_GT(Attempts(outside)[0].predicted_peak_memory_bytes(), 0) << "which hangs on no link";
+  EXPECT_THAT(Get(outside).reason(), HasSubstr("for workers in one NVLink domain, which these are not"));
+}
+
 TEST_F(GangTest, EachWorkerIsToldItsPartUnderOneEpoch) {
   const std::string job = BeginOnBoth();
   EXPECT_EQ(first_.world_size(), 2);

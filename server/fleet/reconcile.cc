@@ -158,6 +158,9 @@ class Reconciler {
       out_.to_plan.push_back(*std::move(move));
     } else {
       out_.grants.push_back(grant);
+      const auto planned = memory_.planned.find(grant.job);
+      if (planned != memory_.planned.end() && planned->second.in_domain && !offers_.AreInDomain(grant.workers, grant.slots))
+        out_.outside_domain.insert(grant.job);
     }
   }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,7 @@ struct ToStop {
 
 struct Reconciliation {
   std::vector<scheduler::Grant> grants;                        // in the order of the queue
+  std::set<std::string> outside_domain;  // granted jobs whose recipe is for one NVLink domain, where their workers are of several
   std::vector<ToPlan> to_plan;                                 // the first is planned next
   WaitReasons::Waits waits;                                    // of all other waiting jobs
   std::vector<ToStop> to_stop;

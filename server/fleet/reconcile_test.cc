@@ -119,9 +119,12 @@ TEST_F(ReconcileTest, ARecipeForOneNvlinkDomainIsMadeAnewWhereTwoAreFree) {
   EXPECT_EQ(decision.to_plan[0].because, "its recipe is for workers in one NVLink domain, and those that are free are not: ");
   // It does not wait for a domain for ever, and one that was not asked for does no harm.
   planned.moves = 2;
-  EXPECT_EQ(Decide(workers, {job}).grants.size(), 1u);
+  const Reconciliation granted = Decide(workers, {job});
+  EXPECT_EQ(granted.grants.size(), 1u);
+  EXPECT_EQ(granted.outside_domain.count(job.name()), 1u);
   planned = {.kind = SlotKind(workers[0])};
   EXPECT_EQ(Decide(workers, {job}).grants.size(), 1u);
+  EXPECT_TRUE(Decide(workers, {job}).outside_domain.empty());
   for (v1::Worker& worker : workers) (*worker.mutable_labels())[kNvlinkDomainLabel] = "d1";
   planned.in_domain = true;
   EXPECT_EQ(Decide(workers, {job}).grants.size(), 1u);
