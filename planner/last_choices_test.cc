@@ -261,7 +261,9 @@ TEST(LastChoices, ARunThatGoesOnStaysFused) {
     EXPECT_TRUE(result.ranked(0).recipe().compile().fall_back_to_eager());
     EXPECT_THAT(result.explanation(), HasSubstr("They stay fused in all recipes of this plan"));
   }
+  // Hosts of several compilers do not end a run that one compiler has begun.
   v1::PlanRequest several = resumed();
+  several.mutable_resume_from()->mutable_compile()->set_fall_back_to_eager(false);
   several.mutable_cluster()->set_nodes(2);
   several.mutable_cluster()->set_devices_per_node(4);
   *several.mutable_cluster()->mutable_tiers() = sim::ParseCluster("cpu:4x2").value().tiers();
@@ -269,6 +271,13 @@ TEST(LastChoices, ARunThatGoesOnStaysFused) {
   ASSERT_OK_AND_ASSIGN(const auto of_several, Plan(several, on_several));
   EXPECT_TRUE(IsFused(of_several.ranked(0).recipe()));
   EXPECT_EQ(on_several.Count(IsFused), static_cast<int64_t>(on_several.recipes.size())) << "its hosts are told what it was";
+  EXPECT_TRUE(of_several.ranked(0).recipe().compile().fall_back_to_eager());
+  EXPECT_THAT(of_several.explanation(), HasSubstr("if its 2 hosts have kernels of one compiler and processor: if not, all train"));
+  several.add_constraints("compile.fall_back_to_eager=false");
+  GainsEstimator forbidden({});
+  ASSERT_OK_AND_ASSIGN(const auto of_forbidden, Plan(several, forbidden));
+  EXPECT_FALSE(of_forbidden.ranked(0).recipe().compile().fall_back_to_eager());
+  EXPECT_THAT(of_forbidden.explanation(), HasSubstr("if not, the run ends and says so"));
 
   v1::PlanRequest named = resumed();
   named.mutable_base()->mutable_compile()->set_fuse(false);

@@ -118,8 +118,17 @@ std::string KeepFused(v1::PlanRequest* request) {
     return absl::StrCat(goes_on, "compile.enable = false is asked for", otherwise);
   base->set_enable(true);
   base->set_fuse(true);
-  if (!base->has_fall_back_to_eager()) base->set_fall_back_to_eager(before.fall_back_to_eager());
-  return absl::StrCat(goes_on, "They stay fused in all recipes of this plan, so that it rounds as before.");
+  const bool several = request->cluster().nodes() > 1;
+  if (IsConstrained(*request, kFallBack)) {
+    base->set_fall_back_to_eager(!IsRefused(*request, kFallBack, false));
+  } else if (!base->has_fall_back_to_eager()) {
+    base->set_fall_back_to_eager(before.fall_back_to_eager() || several);
+  }
+  const std::string of_hosts =
+      several ? absl::StrCat(", if its ", request->cluster().nodes(), " hosts have kernels of one compiler and processor: if not, ",
+                             base->fall_back_to_eager() ? "all train without" : "the run ends and says so")
+              : "";
+  return absl::StrCat(goes_on, "They stay fused in all recipes of this plan, so that it rounds as before", of_hosts, ".");
 }
 
 // Programs train on CPUs (docs/recipe.md).

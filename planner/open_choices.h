@@ -25,8 +25,9 @@ struct OpenChoices {
 
 // Takes what says "auto" out of the base and the constraints. The request is then one for any checkpointing, which leaves free
 // what is beyond memory_budget_gib, and for collectives by block. Where the run that it goes on from has fused operators, whoever
-// chose that, and no key says otherwise, the base asks for them, too: another choice would round otherwise from here on. Errors:
-// FieldError of what cannot be left to a plan.
+// chose that, and no key says otherwise, the base asks for them, too: another choice would round otherwise from here on. Several
+// hosts may have several compilers, which must not end the run: unless a key forbids it, they may then train without
+// (compile.fall_back_to_eager). Errors: FieldError of what cannot be left to a plan.
 absl::StatusOr<OpenChoices> TakeOpenChoices(v1::PlanRequest* request);
 
 }  // namespace legoai::planner

@@ -22,8 +22,8 @@
 //
 // A candidate whose lower bound of the step time (simulator/symbolic/step_bound.h) is above the simulated times of as many
 // recipes as are shown, by more than a near tie, is not simulated: neither it nor what is tried on it could be among them. It
-// counts as not reached, and the explanation says how many of these are so. Not by memory, nor where policies or buckets are asked
-// for, whose layouts may be slow at first.
+// counts as not reached, and the explanation says how many of these are so. Not by memory, nor where policies or buckets are
+// asked for, whose layouts may be slow at first.
 //
 // The request alone determines which and how many candidates are simulated (schedule.h): the plan is the same on any machine
 // under any load. The budget of seconds only ends planning early, and the explanation then says so. It does not apply before a

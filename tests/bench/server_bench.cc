@@ -392,15 +392,16 @@ class Load {
     }
     if (revoked > 0) throw std::runtime_error(absl::StrCat(revoked, " leases were revoked under load"));
     const double p50 = Quantile(beats, 0.5), p99 = Quantile(beats, 0.99), list = Quantile(lists, 0.99);
-    rows_.Note(absl::StrFormat("%d agents, %d of each job, %d heartbeats (%d not answered by the end), %d facts, %d jobs in the store",
-                               agents_.size(), absl::GetFlag(FLAGS_gang), sent, unanswered, facts, absl::GetFlag(FLAGS_jobs)));
+    rows_.Note(absl::StrFormat(
+        "%d agents, %d of each job, %d heartbeats (%d not answered by the end), %d facts, %d jobs in the store", agents_.size(),
+        absl::GetFlag(FLAGS_gang), sent, unanswered, facts, absl::GetFlag(FLAGS_jobs)));
     rows_.Add(
         absl::StrFormat("\"store\": \"%s\", \"agents\": %d, \"gang\": %d, \"jobs\": %d, \"heartbeat_p50_seconds\": %.6f, "
                         "\"heartbeat_p99_seconds\": %.6f, "
                         "\"durable_submissions_per_second\": %.1f, \"list_p99_seconds\": %.6f, \"server_resident_bytes\": %d, "
                         "\"server_cores\": %.3f",
-                        absl::GetFlag(FLAGS_store), agents_.size(), absl::GetFlag(FLAGS_gang), absl::GetFlag(FLAGS_jobs), p50, p99,
-                        submissions, list, ResidentBytes(), cores),
+                        absl::GetFlag(FLAGS_store), agents_.size(), absl::GetFlag(FLAGS_gang), absl::GetFlag(FLAGS_jobs), p50,
+                        p99, submissions, list, ResidentBytes(), cores),
         absl::StrFormat(
             "heartbeat p50 %.2f ms, p99 %.2f ms; %.0f durable submissions a second; list p99 %.2f ms; server %.0f MiB "
             "resident, %.2f cores busy",
