@@ -270,9 +270,9 @@ TEST(LastChoices, ARunThatGoesOnStaysFused) {
   GainsEstimator on_several({});
   ASSERT_OK_AND_ASSIGN(const auto of_several, Plan(several, on_several));
   EXPECT_TRUE(IsFused(of_several.ranked(0).recipe()));
-  EXPECT_EQ(on_several.Count(IsFused), static_cast<int64_t>(on_several.recipes.size())) << "its hosts are told what it was";
+  EXPECT_EQ(on_several.Count(IsFused), static_cast<int64_t>(on_several.recipes.size()));
   EXPECT_TRUE(of_several.ranked(0).recipe().compile().fall_back_to_eager());
-  EXPECT_THAT(of_several.explanation(), HasSubstr("if its 2 hosts have kernels of one compiler and processor: if not, all train"));
+  EXPECT_THAT(of_several.explanation(), HasSubstr("2 hosts have kernels of one compiler and processor: if not, all train"));
   several.add_constraints("compile.fall_back_to_eager=false");
   GainsEstimator forbidden({});
   ASSERT_OK_AND_ASSIGN(const auto of_forbidden, Plan(several, forbidden));

@@ -125,7 +125,8 @@ std::string KeepFused(v1::PlanRequest* request) {
     base->set_fall_back_to_eager(before.fall_back_to_eager() || several);
   }
   const std::string of_hosts =
-      several ? absl::StrCat(", if its ", request->cluster().nodes(), " hosts have kernels of one compiler and processor: if not, ",
+      several ? absl::StrCat(", if its ", request->cluster().nodes(),
+                             " hosts have kernels of one compiler and processor: if not, ",
                              base->fall_back_to_eager() ? "all train without" : "the run ends and says so")
               : "";
   return absl::StrCat(goes_on, "They stay fused in all recipes of this plan, so that it rounds as before", of_hosts, ".");
