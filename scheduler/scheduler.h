@@ -11,8 +11,8 @@
 // they are expected to end before it begins. This holds only for expected times: a backfilled job that takes longer than
 // expected delays the head by the difference, and running jobs are stopped for a head, if at all, by who asks preempt.h. So
 // expected_run should err on the long side, and expected_end on the early side. For reservations, a running job without a known
-// end never ends; one past its expected end may end at any moment, and one that stops already ends before all others: a head waits
-// where such make room, and what they leave one after the other is kept for it. If it is unknown when the head will fit,
+// end never ends; one past its expected end may end at any moment, and one that stops already ends before all others: a head
+// waits where such make room, and what they leave one after the other is kept for it. If it is unknown when the head will fit,
 // everything that it could use is reserved for it.
 // A job that shares no possible worker with an earlier head (another pool or device type) is a head too.
 //

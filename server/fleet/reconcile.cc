@@ -56,8 +56,8 @@ class Reconciler {
     MakeRoom(std::move(snapshot), decision.waits);
   }
 
-  // For those that wait behind nobody who could use any of the same workers, beside what others were given now. Before its back-off is
-  // over a job would leave slots idle.
+  // For those that wait behind nobody who could use any of the same workers, beside what others were given now. Before its
+  // back-off is over a job would leave slots idle.
   void MakeRoom(scheduler::Snapshot snapshot, const std::vector<scheduler::Wait>& waits) {
     for (const scheduler::Wait& wait : waits) {
       if (!wait.is_first) continue;
