@@ -373,6 +373,11 @@ std::string NotSimulated(const PlanFacts& facts, const v1::PlanResult& result) {
                     " and one for each choice; ", result.not_reached(),
                     " more may fit (`lego plan --budget-seconds 0` simulates all).");
   }
+  if (facts.slower > 0) {
+    const char* const who = facts.slower == result.not_reached() ? " None of these can be" : " cannot be";
+    const std::string count = facts.slower == result.not_reached() ? "" : absl::StrCat(" Of these ", facts.slower);
+    absl::StrAppend(&text, count, who, " among those that are ranked here: a lower bound of the step time is above theirs.");
+  }
   const bool all_bounded = result.not_reached() == static_cast<int64_t>(facts.not_simulated.size());
   if (by_memory && !facts.ranked.empty() && !facts.not_simulated.empty()) {
     if (all_bounded)

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/recipe/recipe.h"
@@ -236,6 +237,68 @@ TEST(LastChoices, OperatorsAreFusedWhereThatKeepsWhatIsTrainedAndHasACompiler) {
   several.mutable_cluster()->mutable_device()->set_memory_bytes(int64_t{80} << 30);
   several.mutable_cluster()->mutable_device()->set_reserve_bytes(0);
   EXPECT_EQ(tried(several), 0) << "hosts may have other compilers";
+}
+
+// Whoever chose it: the plan before, or the user.
+TEST(LastChoices, ARunThatGoesOnStaysFused) {
+  const auto resumed = [] {
+    v1::PlanRequest request = OfTensorParallel();
+    v1::Recipe& before = *request.mutable_resume_from();
+    before = parallel::DefaultRecipe();
+    before.mutable_training()->set_global_batch_size(request.global_batch());
+    before.mutable_training()->set_seq_len(request.seq_len());
+    before.mutable_compile()->set_enable(true);
+    before.mutable_compile()->set_fuse(true);
+    before.mutable_compile()->set_fall_back_to_eager(true);
+    return request;
+  };
+  for (const v1::Objective objective : {v1::STEP_TIME, v1::MEMORY}) {
+    v1::PlanRequest request = resumed();
+    request.set_objective(objective);
+    GainsEstimator estimator({});
+    ASSERT_OK_AND_ASSIGN(const auto result, Plan(request, estimator));
+    EXPECT_EQ(estimator.Count(IsFused), static_cast<int64_t>(estimator.recipes.size()));
+    EXPECT_TRUE(result.ranked(0).recipe().compile().fall_back_to_eager());
+    EXPECT_THAT(result.explanation(), HasSubstr("They stay fused in all recipes of this plan"));
+  }
+  // Hosts of several compilers do not end a run that one compiler has begun.
+  v1::PlanRequest several = resumed();
+  several.mutable_resume_from()->mutable_compile()->set_fall_back_to_eager(false);
+  several.mutable_cluster()->set_nodes(2);
+  several.mutable_cluster()->set_devices_per_node(4);
+  *several.mutable_cluster()->mutable_tiers() = sim::ParseCluster("cpu:4x2").value().tiers();
+  GainsEstimator on_several({});
+  ASSERT_OK_AND_ASSIGN(const auto of_several, Plan(several, on_several));
+  EXPECT_TRUE(IsFused(of_several.ranked(0).recipe()));
+  EXPECT_EQ(on_several.Count(IsFused), static_cast<int64_t>(on_several.recipes.size()));
+  EXPECT_TRUE(of_several.ranked(0).recipe().compile().fall_back_to_eager());
+  EXPECT_THAT(of_several.explanation(), HasSubstr("2 hosts have kernels of one compiler and processor: if not, all train"));
+  several.add_constraints("compile.fall_back_to_eager=false");
+  GainsEstimator forbidden({});
+  ASSERT_OK_AND_ASSIGN(const auto of_forbidden, Plan(several, forbidden));
+  EXPECT_FALSE(of_forbidden.ranked(0).recipe().compile().fall_back_to_eager());
+  EXPECT_THAT(of_forbidden.explanation(), HasSubstr("if not, the run ends and says so"));
+
+  v1::PlanRequest named = resumed();
+  named.mutable_base()->mutable_compile()->set_fuse(false);
+  v1::PlanRequest eager = resumed();
+  eager.add_constraints("compile.enable=false");
+  v1::PlanRequest on_gpus = resumed();
+  *on_gpus.mutable_cluster() = Request().cluster();
+  const std::pair<v1::PlanRequest, const char*> not_kept[] = {
+      {named, ""},
+      {eager, "compile.enable = false is asked for, so they are not"},
+      {on_gpus, "train on CPUs alone, so they are not"}};
+  for (const auto& [request, why] : not_kept) {
+    GainsEstimator estimator({});
+    ASSERT_OK_AND_ASSIGN(const auto result, Plan(request, estimator));
+    EXPECT_EQ(estimator.Count(IsFused), 0) << why;
+    if (*why == 0) {
+      EXPECT_THAT(result.explanation(), Not(HasSubstr("has fused operators")));
+    } else {
+      EXPECT_THAT(result.explanation(), HasSubstr(why));
+    }
+  }
 }
 
 TEST(LastChoices, AreForDevicesOnWhichProgramsTrainAndForTheTime) {

@@ -19,6 +19,7 @@
 #include "proto/toml/toml.h"
 #include "simulator/symbolic/memory_bound.h"
 #include "simulator/symbolic/roofline_estimate.h"
+#include "simulator/symbolic/step_bound.h"
 
 namespace legoai::planner {
 namespace {
@@ -301,6 +302,11 @@ absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std:
 absl::StatusOr<sim::RooflineEstimate> EstimateTime(const v1::PlanRequest& request, const v1::Recipe& recipe) {
   ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(recipe, request.model(), World(request.cluster())));
   return sim::EstimateStep(resolved, request.cluster());
+}
+
+absl::StatusOr<double> BoundTime(const v1::PlanRequest& request, const v1::Recipe& recipe) {
+  ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(recipe, request.model(), World(request.cluster())));
+  return sim::BoundStepSeconds(resolved, request.cluster());
 }
 
 absl::StatusOr<LargerCluster> SmallestThatMayFit(v1::PlanRequest request) {

@@ -50,6 +50,10 @@ absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std:
 // The closed-form step time of a legal recipe on the request's cluster, whose tiers cover all devices.
 absl::StatusOr<sim::RooflineEstimate> EstimateTime(const v1::PlanRequest& request, const v1::Recipe& recipe);
 
+// A lower bound of the step time that a simulation of this legal recipe gives there, in any variant that is tried last
+// (simulator/symbolic/step_bound.h).
+absl::StatusOr<double> BoundTime(const v1::PlanRequest& request, const v1::Recipe& recipe);
+
 // The fewest nodes of the same kind, more than the request's, on which a recipe is legal and within the memory bound: a lower
 // bound of what is needed.
 struct LargerCluster {

@@ -98,6 +98,40 @@ bool MayFuse(const v1::PlanRequest& request) {
          !request.has_resume_from();
 }
 
+// Whether base and constraints together ask for `key`, a bool of [compile], to be false.
+bool IsRefused(const v1::PlanRequest& request, const char* key, bool of_base) {
+  return of_base || std::any_of(request.constraints().begin(), request.constraints().end(), [key](const std::string& text) {
+           return text == absl::StrCat(key, "=false");
+         });
+}
+
+// What becomes of the operators that the run has fused so far.
+std::string KeepFused(v1::PlanRequest* request) {
+  const v1::CompileSection& before = request->resume_from().compile();
+  v1::CompileSection* const base = request->mutable_base()->mutable_compile();
+  if (!before.fuse() || base->has_fuse() || IsConstrained(*request, kFuse)) return "";
+  const char* const goes_on = "The run that it goes on from has fused operators (compile.fuse). ";
+  const char* const otherwise = ", so they are not fused any more: it rounds otherwise from here on.";
+  if (request->cluster().device().kind() != v1::CPU)
+    return absl::StrCat(goes_on, "Programs, whose operators can be fused, train on CPUs alone", otherwise);
+  if (IsRefused(*request, kEnable, base->has_enable() && !base->enable()))
+    return absl::StrCat(goes_on, "compile.enable = false is asked for", otherwise);
+  base->set_enable(true);
+  base->set_fuse(true);
+  const bool several = request->cluster().nodes() > 1;
+  if (IsConstrained(*request, kFallBack)) {
+    base->set_fall_back_to_eager(!IsRefused(*request, kFallBack, false));
+  } else if (!base->has_fall_back_to_eager()) {
+    base->set_fall_back_to_eager(before.fall_back_to_eager() || several);
+  }
+  const std::string of_hosts =
+      several ? absl::StrCat(", if its ", request->cluster().nodes(),
+                             " hosts have kernels of one compiler and processor: if not, ",
+                             base->fall_back_to_eager() ? "all train without" : "the run ends and says so")
+              : "";
+  return absl::StrCat(goes_on, "They stay fused in all recipes of this plan, so that it rounds as before", of_hosts, ".");
+}
+
 // Programs train on CPUs (docs/recipe.md).
 void OpenLastChoices(const v1::PlanRequest& request, OpenChoices* open) {
   if (request.cluster().device().kind() != v1::CPU || request.objective() == v1::MEMORY) return;
@@ -136,6 +170,7 @@ bool ChoosesDepth(const v1::PlanRequest& request) {
 absl::StatusOr<OpenChoices> TakeOpenChoices(v1::PlanRequest* request) {
   OpenChoices open;
   ASSIGN_OR_RETURN(open.policies, TakePolicies(request));
+  if (request->has_resume_from()) open.of_fused = KeepFused(request);
   OpenLastChoices(*request, &open);  // before "auto" is taken out, which names its key
   RETURN_IF_ERROR(TakeBuckets(request, &open));
   open.masters = MayHoldMasters(*request);

@@ -91,6 +91,8 @@ class Run {
     estimator_.StopAll();
     if (!status.ok()) return status;
     outcomes_.planned = Planned();
+    outcomes_.slower = CountSlower();
+    outcomes_.of_fused = open_.of_fused;
     outcomes_.stopped_early = space_.undecided > 0 || finished_ < outcomes_.planned;
     v1::PlanResult result = MakeResult(request_, std::move(space_), outcomes_);
     result.set_seconds(Elapsed());
@@ -151,7 +153,7 @@ class Run {
   absl::Status Capture() {
     for (;;) {
       const std::vector<size_t> fitting = FittingOrder(outcomes_, request_.objective());
-      const std::vector<size_t> round = schedule_->NextRound(fitting);
+      const std::vector<size_t> round = schedule_->NextRound(fitting, SlowerThan(fitting));
       if (round.empty()) break;
       SetUnfitTimeBelow(fitting);
       ASSIGN_OR_RETURN(const auto complete, CaptureRound(round));
@@ -167,6 +169,32 @@ class Run {
       if (!complete) return absl::OkStatus();
     }
     return open_.buckets ? PlanBuckets() : absl::OkStatus();
+  }
+
+  // How many of the fastest are certain to be: those that are shown, among which are those that anything is tried on.
+  size_t Certain() const { return static_cast<size_t>(std::max<int64_t>(kDefaultTop, request_.top())); }
+
+  // Whether a recipe cannot be among these, whatever is tried on it: a lower bound of its step time is above theirs by more than
+  // a near tie. Nothing: it is not known of any. Policies look for layouts that recomputation makes slow.
+  std::function<bool(size_t)> SlowerThan(const std::vector<size_t>& fitting) const {
+    if (request_.objective() == v1::MEMORY || open_.policies || open_.buckets || fitting.size() < Certain()) return {};
+    std::vector<double> seconds;
+    for (const size_t i : fitting) seconds.push_back(Seconds(i));
+    const auto last = seconds.begin() + static_cast<std::ptrdiff_t>(Certain()) - 1;
+    std::nth_element(seconds.begin(), last, seconds.end());
+    return [this, slowest = *last](size_t i) {
+      const auto bound = BoundTime(request_, space_.survivors[i].recipe);
+      return bound.ok() && !IsNearTie(*bound, slowest);
+    };
+  }
+
+  // Of those that were not simulated.
+  int64_t CountSlower() const {
+    const auto is_slower = SlowerThan(FittingOrder(outcomes_, request_.objective()));
+    int64_t slower = 0;
+    for (size_t i = 0; is_slower && i < space_.survivors.size(); ++i)
+      slower += outcomes_.simulated.count(i) == 0 && outcomes_.failed.count(i) == 0 && is_slower(i);
+    return slower;
   }
 
   // The best, with gathers further ahead: recipes that the space gets besides. False: the time is over.

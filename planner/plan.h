@@ -20,6 +20,11 @@
 // recomputation and that memory holds back get a policy each (auto_sac.h), which fills memory_budget_gib or, if that is 0, what a
 // device has for tensors. These are recipes of the space too. Recipes above the budget do not fit.
 //
+// A candidate whose lower bound of the step time (simulator/symbolic/step_bound.h) is above the simulated times of as many
+// recipes as are shown, by more than a near tie, is not simulated: neither it nor what is tried on it could be among them. It
+// counts as not reached, and the explanation says how many of these are so. Not by memory, nor where policies or buckets are
+// asked for, whose layouts may be slow at first.
+//
 // The request alone determines which and how many candidates are simulated (schedule.h): the plan is the same on any machine
 // under any load. The budget of seconds only ends planning early, and the explanation then says so. It does not apply before a
 // recipe is known to fit, so that a busy machine makes a plan worse but not empty.
@@ -62,8 +67,8 @@ inline constexpr absl::Duration kGrace = absl::Seconds(1);
 // (lego_sim_pool.h), so that some complete however slow the machine is.
 inline constexpr absl::Duration kFirstFitLimit = absl::Minutes(10);
 
-// A request without budget_seconds simulates all that may fit. Its min_headroom_bytes are kept free in addition to the device's
-// reserve; the headrooms of the result include them.
+// A request without budget_seconds simulates all that may fit, whatever their bounds. Its min_headroom_bytes are kept free in
+// addition to the device's reserve; the headrooms of the result include them.
 //
 // `progress` is called after the enumeration, after each capture, and every second while waiting for captures; `cancel` is polled
 // for each candidate of the space and while waiting; both may be empty. Unless the budget ends it, the result is the same in

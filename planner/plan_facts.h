@@ -48,6 +48,7 @@ struct PlanFacts {
   std::vector<SimulatedRecipe> unfit;          // the others, in the order of the space
   std::vector<const Survivor*> not_simulated;  // best first by the closed forms
   int64_t planned = 0;                         // planned simulations, including completed ones
+  int64_t slower = 0;                          // not simulated, and certain to be slower than all that are shown
   bool stopped_early = false;                  // the budget of seconds ended before `planned`
   std::vector<BucketedRecipe> bucketed;        // of the best, where fsdp_bucketing is left to the plan
   std::vector<TriedChoice> attempts;           // on the best, in the order in which they were tried

@@ -84,6 +84,7 @@ class ResultMaker {
       absl::StrAppend(result_.mutable_explanation(), "\n- ", BytesText(request_.min_headroom_bytes()),
                       " of each device are left free, as asked for: they are not counted as usable.");
     }
+    if (!outcomes_.of_fused.empty()) absl::StrAppend(result_.mutable_explanation(), "\n- ", outcomes_.of_fused);
     result_.set_stopped_early(facts_.stopped_early);
     const std::string assumed = sim::AssumedEfficiencies(request_.cluster().device());
     if (!facts_.ranked.empty() && !assumed.empty()) absl::StrAppend(result_.mutable_explanation(), "\n", assumed);
@@ -97,6 +98,7 @@ class ResultMaker {
     facts_.request = &request_;
     facts_.space = &space_;
     facts_.planned = outcomes_.planned;
+    facts_.slower = outcomes_.slower;
     facts_.stopped_early = outcomes_.stopped_early;
     facts_.policies = outcomes_.policies;
     const auto simulated = [&](size_t i) {

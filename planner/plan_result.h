@@ -29,7 +29,9 @@ struct Outcomes {
   std::optional<int64_t> policies;       // layouts that policies were made for; nothing where none were asked for
   std::vector<Attempt> attempts;         // of the last choices, in the order in which they were tried
   int64_t planned = 0;                   // simulations that were to be, those that were done included
+  int64_t slower = 0;                    // not simulated, and certain to be slower than all that are shown
   bool stopped_early = false;            // the budget of seconds came before `planned`
+  std::string of_fused;                  // OpenChoices::of_fused
 };
 
 // Of what was simulated, what fits, best first (ranking.h).

@@ -17,7 +17,8 @@ Schedule::Schedule(const std::vector<Survivor>& survivors, bool everything, v1::
       everything_(everything),
       by_memory_(objective == v1::MEMORY),
       best_(survivors.size()),
-      taken_(survivors.size(), false) {
+      taken_(survivors.size(), false),
+      slower_(survivors.size(), false) {
   std::iota(best_.begin(), best_.end(), 0);
   smallest_ = best_;
   std::stable_sort(smallest_.begin(), smallest_.end(),
@@ -25,16 +26,17 @@ Schedule::Schedule(const std::vector<Survivor>& survivors, bool everything, v1::
   if (by_memory_) best_ = smallest_;
 }
 
-int64_t Schedule::total() const { return std::max(most_, handed_out_); }
+int64_t Schedule::total() const { return std::max(most_ - slower_count_, handed_out_); }
 
 void Schedule::Take(size_t index, std::vector<size_t>* round) {
+  if (slower_[index]) slower_[index] = false, --slower_count_;
   taken_[index] = true;
   ++handed_out_;
   round->push_back(index);
 }
 
 std::optional<size_t> Schedule::NextOf(const std::vector<size_t>& order, size_t* at) const {
-  while (*at < order.size() && taken_[order[*at]]) ++*at;
+  while (*at < order.size() && (taken_[order[*at]] || slower_[order[*at]])) ++*at;
   if (*at == order.size()) return std::nullopt;
   return order[*at];
 }
@@ -65,23 +67,28 @@ void Schedule::AddAlternatives(const std::vector<size_t>& fitting, int64_t room,
   }
 }
 
-std::vector<size_t> Schedule::NextRound(const std::vector<size_t>& fitting) {
+std::vector<size_t> Schedule::NextRound(const std::vector<size_t>& fitting, const std::function<bool(size_t)>& is_slower) {
   std::vector<size_t> round;
-  const bool first = handed_out_ == 0, over = handed_out_ >= most_;
-  // The first that fits came at the very end: it is still compared.
-  const bool only_compare = over && !fitting.empty() && !compared_;
+  const bool first = handed_out_ == 0, over = Decided() >= most_;
+  // The first that fits came at the very end, or the end was near: it is still compared.
+  const bool only_compare = over && !fitting.empty() && (!compared_ || handed_out_ < most_);
   int64_t room = everything_ ? most_ : kRound;
-  if (only_compare) room = kChoiceCount;
-  if (!over) room = std::min(room, most_ - handed_out_);
+  if (only_compare) room = compared_ ? std::min<int64_t>(kChoiceCount, most_ - handed_out_) : kChoiceCount;
+  if (!over) room = std::min(room, most_ - Decided());
   if (over && !fitting.empty() && !only_compare) room = 0;
   if (!fitting.empty()) {
     AddAlternatives(fitting, room, &round);
     compared_ = true;
   }
-  while (!only_compare && static_cast<int64_t>(round.size()) < room) {
+  while (!only_compare && static_cast<int64_t>(round.size()) < room && (over || Decided() < most_)) {
     const bool for_memory = !first && fitting.empty() && round.size() % 2 == 0;
     const auto next = for_memory ? NextOf(smallest_, &next_smallest_) : NextOf(best_, &next_best_);
     if (!next) break;
+    if (!fitting.empty() && is_slower && is_slower(*next)) {
+      slower_[*next] = true;
+      ++slower_count_;
+      continue;
+    }
     Take(*next, &round);
   }
   return round;

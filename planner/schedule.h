@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -28,15 +29,20 @@ class Schedule {
   // For MEMORY the smallest by the bound replace the fastest.
   Schedule(const std::vector<Survivor>& survivors, bool everything, v1::Objective objective = v1::STEP_TIME);
 
-  // Indices of the recipes to simulate next; none: done. `fitting`: those of all rounds so far that fit, best first.
+  // Indices of the recipes to simulate next; none: done. `fitting`: those of all rounds so far that fit, best first. `is_slower`:
+  // recipes that are known to be of no interest beside these. They take the places that they would have had, so no others are
+  // simulated for them; only as alternatives are they simulated all the same.
   //
   // Takes the fastest by the estimate. Once some fit, the next rounds begin with an alternative for each choice that all of these
   // decide alike, so that the explanation has a number for it. While none fits, every other one is the smallest by the memory
   // bound, and it continues beyond kSimulations: a slow recipe is better than none.
-  std::vector<size_t> NextRound(const std::vector<size_t>& fitting);
+  std::vector<size_t> NextRound(const std::vector<size_t>& fitting, const std::function<bool(size_t)>& is_slower = {});
 
   // How many it hands out in total, as far as is known.
   int64_t total() const;
+
+  // How many it left out because they are slower.
+  int64_t slower() const { return slower_count_; }
 
  private:
   void AddAlternatives(const std::vector<size_t>& fitting, int64_t room, std::vector<size_t>* round);
@@ -44,6 +50,8 @@ class Schedule {
   void Take(size_t index, std::vector<size_t>* round);
   // The first untaken entry of `order` from `at` on.
   std::optional<size_t> NextOf(const std::vector<size_t>& order, size_t* at) const;
+  // Of those that are simulated, and those that need not be.
+  int64_t Decided() const { return handed_out_ + slower_count_; }
 
   const std::vector<Survivor>& survivors_;
   const int64_t most_;  // if some fit
@@ -51,8 +59,8 @@ class Schedule {
   const bool by_memory_;
   std::vector<size_t> best_, smallest_;  // all indices, by the objective and by the memory bound
   size_t next_best_ = 0, next_smallest_ = 0;
-  std::vector<bool> taken_;
-  int64_t handed_out_ = 0;
+  std::vector<bool> taken_, slower_;
+  int64_t handed_out_ = 0, slower_count_ = 0;
   bool compared_ = false;  // alternatives to a fitting recipe were tried
   std::array<int, kChoiceCount> tries_{};
 };

@@ -75,6 +75,34 @@ TEST(Schedule, TakesTheFastestUpToTheCount) {
   for (const auto& round : rounds) EXPECT_LE(round.size(), static_cast<size_t>(kRound));
 }
 
+// From the second round on, for there is nothing to compare with before.
+TEST(Schedule, WhatIsSlowerKeepsItsPlaceAndIsNotSimulated) {
+  const std::vector<Survivor> survivors = Survivors(300, One, One);
+  Schedule schedule(survivors, /*everything=*/false);
+  const auto is_slower = [](size_t i) { return i % 2 == 1; };
+  std::vector<size_t> all;
+  for (auto round = schedule.NextRound({}, is_slower); !round.empty(); round = schedule.NextRound(all, is_slower)) {
+    for (const size_t i : round) EXPECT_TRUE(i < static_cast<size_t>(kRound) || !is_slower(i)) << i;
+    all.insert(all.end(), round.begin(), round.end());
+  }
+  EXPECT_EQ(schedule.slower(), (kSimulations - kRound) / 2);
+  EXPECT_EQ(static_cast<int64_t>(all.size()), kRound + (kSimulations - kRound) / 2);
+  EXPECT_EQ(schedule.total(), static_cast<int64_t>(all.size()));
+}
+
+TEST(Schedule, WhatIsSlowerIsStillAnAlternative) {
+  const std::vector<Survivor> survivors = Survivors(300, [](int64_t i) { return i < 40 ? 1 : 2; }, One);
+  Schedule schedule(survivors, /*everything=*/false);
+  const auto is_slower = [](size_t i) { return i >= static_cast<size_t>(kRound); };
+  std::vector<size_t> all = schedule.NextRound({}, is_slower);
+  const std::vector<size_t> first = all;
+  for (auto round = schedule.NextRound(first, is_slower); !round.empty(); round = schedule.NextRound(first, is_slower))
+    all.insert(all.end(), round.begin(), round.end());
+  EXPECT_EQ(all.size(), static_cast<size_t>(kRound) + 2) << "one of another degree, and the smallest";
+  EXPECT_EQ(all[static_cast<size_t>(kRound)], 40u);
+  EXPECT_EQ(schedule.total(), static_cast<int64_t>(all.size()));
+}
+
 TEST(Schedule, EverythingIsOneRound) {
   const auto rounds = Rounds(Survivors(300, One, One), Always, /*everything=*/true);
   ASSERT_EQ(rounds.size(), 1u);

@@ -31,7 +31,8 @@ Fleet::Fleet(absl::Time now, const Snapshot& snapshot) {
     Survey(&group->second);
   }
   for (const RunningJob& job : snapshot.running) {
-    const absl::Time end = std::max(now, job.expected_end.value_or(absl::InfiniteFuture()));
+    const absl::Time end =
+        job.stopping ? absl::InfinitePast() : std::max(now, job.expected_end.value_or(absl::InfiniteFuture()));
     for (const auto& [worker, slots] : job.slots) {
       if (auto found = index.find(worker); found != index.end()) workers_[found->second].uses.push_back({end, slots});
     }

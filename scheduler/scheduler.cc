@@ -98,13 +98,18 @@ std::vector<int> CouldUse(const Fleet& fleet, const WaitingJob& job) {
   return could_use;
 }
 
-// Makes the job a head, unless there is no worker large enough or an earlier head could use one of them.
-void KeepFor(const Fleet& fleet, const WaitingJob& job, Reservations* reservations) {
+// Makes the job a head, unless there is no worker large enough or an earlier head could use one of them. `wanted`: workers that
+// waiting jobs before it could use; it adds its own. True: there are none among these.
+bool KeepFor(const Fleet& fleet, const WaitingJob& job, Reservations* reservations, std::vector<bool>* wanted) {
   const std::vector<int> could_use = CouldUse(fleet, job);
+  bool is_kept = could_use.empty(), is_first = !is_kept;
   for (int worker : could_use) {
-    if (reservations->KeptFor(worker) != nullptr) return;
+    is_kept = is_kept || reservations->KeptFor(worker) != nullptr;
+    is_first = is_first && !wanted->at(worker);
   }
-  if (!could_use.empty()) reservations->Add(Reserve(fleet, job, could_use), could_use);
+  if (!is_kept) reservations->Add(Reserve(fleet, job, could_use), could_use);
+  for (int worker : could_use) wanted->at(worker) = true;
+  return is_first;
 }
 
 std::string WhereText(const WaitingJob& job) {
@@ -149,7 +154,8 @@ void ExplainGang(const Fleet& fleet, const WaitingJob& job, Wait* wait) {
 // Why a job that got nothing waits, once all grants are made.
 Wait Explain(absl::Time now, const Fleet& fleet, const Reservations& reservations, const WaitingJob& job, int64_t position) {
   const Fleet::Group& group = fleet.Accepting(job);
-  Wait wait{job.name, position, Wait::Why::kBusy, group.largest, std::nullopt, ""};
+  const Reservation* const kept = reservations.Of(job);
+  Wait wait{job.name, position, Wait::Why::kBusy, /*is_first=*/false, group.largest, std::nullopt, ""};
   if (group.workers.empty()) {
     wait.why = Wait::Why::kNoSuchWorker;
     wait.text = absl::StrCat("no worker of ", WhereText(job), " accepts jobs");
@@ -165,7 +171,8 @@ Wait Explain(absl::Time now, const Fleet& fleet, const Reservations& reservation
     wait.text = BusyText(job, group);
   }
   absl::StrAppend(&wait.text, "; position ", position);
-  const Reservation* kept = reservations.Of(job);
+  if (kept != nullptr && kept->at == absl::InfinitePast())
+    absl::StrAppend(&wait.text, ", starts as soon as jobs have stopped that were asked to");
   if (kept != nullptr && kept->at.has_value() && *kept->at > now) {
     wait.expected_start = kept->at;
     absl::StrAppend(&wait.text, ", expected to start at ",
@@ -180,13 +187,13 @@ Decision Schedule(absl::Time now, const Snapshot& snapshot) {
   Fleet fleet(now, snapshot);
   Reservations reservations(snapshot.workers.size());
   Decision decision;
-  std::vector<const WaitingJob*> left;
+  std::vector<bool> wanted(snapshot.workers.size(), false);
+  std::vector<std::pair<const WaitingJob*, bool>> left;  // is it the first
   for (const WaitingJob* job : QueueOrder(snapshot.waiting)) {
     const absl::Time end = now + std::max(absl::ZeroDuration(), job->expected_run.value_or(absl::InfiniteDuration()));
     const std::vector<int> workers = Fit(fleet, reservations, *job, end);
     if (workers.empty()) {
-      KeepFor(fleet, *job, &reservations);
-      left.push_back(job);
+      left.push_back({job, KeepFor(fleet, *job, &reservations, &wanted)});
       continue;
     }
     Grant& grant = decision.grants.emplace_back(Grant{job->name, {}, job->slots});
@@ -197,8 +204,9 @@ Decision Schedule(absl::Time now, const Snapshot& snapshot) {
     }
   }
   std::map<std::string, int64_t> positions;  // by pool
-  for (const WaitingJob* job : left) {
+  for (const auto& [job, is_first] : left) {
     decision.waits.push_back(Explain(now, fleet, reservations, *job, ++positions[job->pool]));
+    decision.waits.back().is_first = is_first;
   }
   return decision;
 }

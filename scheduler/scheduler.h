@@ -9,9 +9,11 @@
 //
 // Later jobs are started (backfill) only if that does not delay the head: on slots that the reservation does not need, or if
 // they are expected to end before it begins. This holds only for expected times: a backfilled job that takes longer than
-// expected delays the head by the difference, and running jobs are never stopped for a head. So expected_run should err on the
-// long side, and expected_end on the early side. For reservations, a running job without a known end never ends; one past its
-// expected end may end at any moment. If it is unknown when the head will fit, everything that it could use is reserved for it.
+// expected delays the head by the difference, and running jobs are stopped for a head, if at all, by who asks preempt.h. So
+// expected_run should err on the long side, and expected_end on the early side. For reservations, a running job without a known
+// end never ends; one past its expected end may end at any moment, and one that stops already ends before all others: a head
+// waits where such make room, and what they leave one after the other is kept for it. If it is unknown when the head will fit,
+// everything that it could use is reserved for it.
 // A job that shares no possible worker with an earlier head (another pool or device type) is a head too.
 //
 // Names are unique; slots of a job are at least 1; a worker's free slots and those of running jobs are together at most its
@@ -60,6 +62,8 @@ struct RunningJob {
   std::string name;
   std::map<std::string, int64_t> slots;  // by worker
   std::optional<absl::Time> expected_end = {};
+  int64_t priority = 0;   // of preempt.h alone
+  bool stopping = false;  // it was asked to, and gives its slots back at any moment, whatever its expected end
 };
 
 struct Snapshot {
@@ -85,6 +89,7 @@ struct Wait {
   std::string job;
   int64_t position = 0;  // among the waiting jobs of its pool, from 1
   Why why = Why::kBusy;
+  bool is_first = false;                     // it is a head, and none that waits before it could use any worker that it could
   int64_t largest = 0;                       // slots of the largest worker of its pool and type that accepts jobs
   std::optional<absl::Time> expected_start;  // of a head, if known
   std::string text;  // for people: "2 slots are wanted on one worker, at most 1 is free in pool default; position 3"

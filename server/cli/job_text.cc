@@ -199,8 +199,12 @@ std::string MeasuredText(const v1::Attempt& attempt) {
   auto row = [&](const char* what, double said, double was, const std::string& said_text, const std::string& was_text) {
     table.Add({what, said_text, was_text, absl::StrFormat("%+.1f %%", 100 * (said / was - 1))});
   };
-  row("step time", attempt.predicted_step_seconds(), attempt.measured_step_seconds(),
-      SecondsText(attempt.predicted_step_seconds()), SecondsText(attempt.measured_step_seconds()));
+  if (attempt.has_predicted_step_seconds()) {
+    row("step time", attempt.predicted_step_seconds(), attempt.measured_step_seconds(),
+        SecondsText(attempt.predicted_step_seconds()), SecondsText(attempt.measured_step_seconds()));
+  } else {
+    table.Add({"step time", "not predicted", SecondsText(attempt.measured_step_seconds()), ""});
+  }
   if (attempt.has_measured_peak_memory_bytes()) {
     row("peak memory of a rank", attempt.predicted_peak_memory_bytes(), attempt.measured_peak_memory_bytes(),
         BytesText(attempt.predicted_peak_memory_bytes()), BytesText(attempt.measured_peak_memory_bytes()));

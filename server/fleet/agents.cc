@@ -37,7 +37,8 @@ void CopyDraining(const v1::Worker& from, v1::Worker* to) {
 void Agents::Know(const std::vector<v1::Worker>& workers) {
   const absl::Duration now = options_.steady();
   const MutexLock lock(mutex_);
-  for (const v1::Worker& worker : workers) workers_[worker.name()] = {.facts = worker, .heard = now};
+  for (const v1::Worker& worker : workers)
+    workers_[worker.name()] = {.facts = worker, .kind = SlotKind(worker), .gang = GangOf(worker), .heard = now};
 }
 
 absl::StatusOr<v1::Worker> Agents::FactsOf(const v1::Hello& hello) const {
@@ -82,7 +83,12 @@ uint64_t Agents::Open(const v1::Worker& facts, const v1::Hello& hello, int64_t a
   }
   // Another process runs nobody's trainers, whatever it lists, and what the one before had to say will not be heard any more.
   const bool same = entry.facts.instance() == facts.instance();
-  entry = {.facts = facts, .session = id, .heard = options_.steady(), .refused = entry.refused};
+  entry = {.facts = facts,
+           .kind = SlotKind(facts),
+           .gang = GangOf(facts),
+           .session = id,
+           .heard = options_.steady(),
+           .refused = entry.refused};
   Session& session = sessions_[id];
   session = {
       .worker = facts.name(), .instance = facts.instance(), .link = link, .return_after = same ? hello.last_telemetry() : 0};
@@ -193,8 +199,8 @@ int64_t Agents::CountRefusal(const std::string& worker) {
 Agents::Place Agents::PlaceOfEntry(const Entry& entry) const {
   return {.session = entry.session,
           .instance = entry.facts.instance(),
-          .kind = SlotKind(entry.facts),
-          .gang = GangOf(entry.facts),
+          .kind = entry.kind,
+          .gang = entry.gang,
           .leaves = entry.leaves};
 }
 
@@ -202,6 +208,12 @@ std::optional<Agents::Place> Agents::PlaceOf(const std::string& worker) const {
   const MutexLock lock(mutex_);
   const auto found = workers_.find(worker);
   return found == workers_.end() ? std::nullopt : std::optional(PlaceOfEntry(found->second));
+}
+
+bool Agents::IsConnected(const std::string& worker, const std::string& instance) const {
+  const MutexLock lock(mutex_);
+  const auto found = workers_.find(worker);
+  return found != workers_.end() && found->second.session != 0 && found->second.facts.instance() == instance;
 }
 
 std::optional<Agents::Place> Agents::SendIfStill(const std::string& worker, const Place& place, const v1::ToAgent& message) {
@@ -283,8 +295,8 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
                      .slots = entry.facts.slots(),
                      .free = entry.facts.slots(),
                      .accepts = entry.session != 0 && heard && same_build && !entry.leaves && entry.facts.state() == v1::READY,
-                     .kind = SlotKind(entry.facts),
-                     .gang = GangOf(entry.facts),
+                     .kind = entry.kind,
+                     .gang = entry.gang,
                      .place = TopologyOf(entry.facts)});
   }
   return views;

@@ -102,6 +102,8 @@ class Agents {
     bool operator==(const Place&) const = default;
   };
   std::optional<Place> PlaceOf(const std::string& worker) const;
+  // Whether this process of its agent is connected.
+  bool IsConnected(const std::string& worker, const std::string& instance) const;
   // Sends the message if the worker's place is still `place`; otherwise sends nothing and returns the current place.
   std::optional<Place> SendIfStill(const std::string& worker, const Place& place, const v1::ToAgent& message);
 
@@ -133,6 +135,7 @@ class Agents {
   };
   struct Entry {
     v1::Worker facts;
+    std::string kind, gang;                           // of the facts
     uint64_t session = 0;                             // 0: not connected
     absl::Duration heard;                             // last time
     bool leaves = false;                              // it is stopping its trainers and has said goodbye

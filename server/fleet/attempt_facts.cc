@@ -341,8 +341,9 @@ absl::Status ApplyFact(store::Transaction& transaction, const Sender& sender, co
       return Advance(transaction, job, v1::STARTING, now_us);
     case v1::Telemetry::kEnded: return ApplyEnd(transaction, sender, held, job, fact.ended(), now_us, effects);
     case v1::Telemetry::kMemberEnded:
-      return EndsAll(fact) ? ApplyMemberEnd(transaction, sender, held, job, fact.member_ended(), now_us, effects)
-                           : absl::OkStatus();
+      if (EndsAll(fact)) return ApplyMemberEnd(transaction, sender, held, job, fact.member_ended(), now_us, effects);
+      effects->ended_parts.push_back(fact.lease());
+      return absl::OkStatus();
     case v1::Telemetry::kFlightDump: {
       v1::FlightRecord head;
       head.set_attempt(job->attempts());
@@ -403,6 +404,11 @@ absl::Status ApplyRun(store::Transaction& transaction, const Sender& sender, con
 bool SameLease(const v1::LeaseId& a, const v1::LeaseId& b) { return a.job() == b.job() && a.epoch() == b.epoch(); }
 
 }  // namespace
+
+bool MayEndForLostWorker(const v1::Telemetry& fact) {
+  if (fact.has_ended()) return fact.ended().has_error() && MayBeOfLostWorker(FromRpcStatus(fact.ended().error()));
+  return fact.member_ended().has_error() && MayBeOfLostWorker(FromRpcStatus(fact.member_ended().error()));
+}
 
 absl::Status ApplyTelemetry(store::Transaction& transaction, const Sender& sender, const std::vector<v1::Telemetry>& facts,
                             int64_t now_us, Effects* effects) {

@@ -27,6 +27,7 @@ inline constexpr int64_t kStepsMeasured = 10'000;
 struct Effects {
   std::vector<std::string> changed_jobs;
   std::vector<v1::LeaseId> ended_leases;
+  std::vector<v1::LeaseId> ended_parts;  // of which the sender's own has ended, and no more
   int64_t lost_attempts = 0;   // abandoned for any reason
   std::string leaving = {};    // a worker that stopped an attempt that nobody had cancelled
   int64_t fenced = 0;          // facts not of the latest epoch
@@ -38,8 +39,11 @@ struct Effects {
 struct HeldLease {
   bool first = true;  // it speaks for all ranks
   bool alone = true;  // all of them are its own
-  bool torn = false;  // some of its workers are not connected now, or silent
+  bool torn = false;  // some of its workers are not connected now, or silent; needed where MayEndForLostWorker
 };
+
+// Whether the fact ends an attempt by an error that may be no more than the loss of a peer.
+bool MayEndForLostWorker(const v1::Telemetry& fact);
 
 // Who reports.
 struct Sender {

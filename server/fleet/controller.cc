@@ -75,7 +75,7 @@ absl::Status Controller::Begin() {
     for (const v1::Job& job : jobs) {
       if (job.has_world_size()) {
         ASSIGN_OR_RETURN(const auto plan, read.GetPlan(job.name()));
-        if (plan) memory_.planned[job.name()].kind = KindOf(plan->cluster());
+        if (plan) memory_.planned[job.name()] = {.kind = KindOf(plan->cluster()), .in_domain = IsInDomain(plan->cluster())};
       }
       if (!HoldsLease(job.state())) continue;
       ASSIGN_OR_RETURN(auto of_job, read.ListAttempts(job.name()));
@@ -147,7 +147,8 @@ void Controller::Step() {
                                        .replan_grace = options_.replan_grace,
                                        .jobs = &jobs_,
                                        .workers = workers,
-                                       .leases = book_.All()},
+                                       .leases = book_.All(),
+                                       .preempts = options_.preempt},
                                       &offers, &memory_);
   decide_at_us_ = decision.decide_at_us;
   decided_workers_ = std::move(workers);
@@ -155,8 +156,9 @@ void Controller::Step() {
 }
 
 void Controller::CarryOut(Reconciliation decision) {
-  for (const scheduler::Grant& grant : decision.grants) GrantLease(grant);
+  for (const scheduler::Grant& grant : decision.grants) GrantLease(grant, decision.outside_domain.count(grant.job) > 0);
   PlanInTurn(decision.to_plan, &decision.waits);
+  MakeRoom(decision.to_stop);
   notifier_->JobsChanged(wait_reasons_.Replace(std::move(decision.waits)));
 }
 

@@ -39,6 +39,7 @@
 #include "server/fleet/plans_under_way.h"
 #include "server/fleet/reconcile.h"
 #include "server/jobs/notifier.h"
+#include "server/jobs/stop.h"
 #include "server/metrics/log.h"
 #include "server/metrics/registry.h"
 #include "server/store/store.h"
@@ -50,6 +51,8 @@ struct ControllerOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);  // sent to agents
   absl::Duration replan_grace = absl::Seconds(30);       // how long a job waits for lost slots before it is planned for fewer
   absl::Duration forget_workers = absl::Hours(168);      // how long a lost worker stays listed
+  bool preempt = false;                                  // jobs of smaller priority save and make room for the first of a queue
+  absl::Duration preempt_grace = kDefaultStopGrace;      // how long they may take to save
   // As Simulators takes them: what makes one estimate at a time, and how many of them there are.
   std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
   int64_t simulators = 1;
@@ -149,7 +152,7 @@ class Controller : public Fleet {
 
   // controller_agents.cc: messages of agents, their connections and disconnections.
   void LogRefusal(const std::string& reason, const LogFields& about);  // of the worker in `about`
-  HeldLease HeldLeaseOf(const Lease& part) const;
+  bool IsTorn(const v1::LeaseId& lease, const std::string& speaker) const;
   void JudgeLeases(uint64_t session, int64_t durable);
   void ForgetWorkers();
   std::vector<std::string> LongLost() const;  // workers without leases, by name
@@ -157,18 +160,19 @@ class Controller : public Fleet {
 
   // controller_leases.cc: grants, expiry.
   void ExpireLeases();
-  void GrantLease(const scheduler::Grant& grant);
+  void GrantLease(const scheduler::Grant& grant, bool outside_domain);
   std::vector<Lease> PartsOf(const v1::Attempt& attempt, const std::string& job) const;  // renewed now
   // Starts of its workers, in the order of ranks.
   using Starts = std::vector<v1::StartAttempt>;
-  absl::StatusOr<Starts> StoreLease(const scheduler::Grant& grant, v1::Job* job, v1::Attempt* attempt);
+  absl::StatusOr<Starts> StoreLease(const scheduler::Grant& grant, bool outside_domain, v1::Job* job, v1::Attempt* attempt);
   bool CanServe(const scheduler::Grant& grant) const;
   std::optional<std::string> SendStart(const Lease& part, const v1::StartAttempt& start);
   void LoseLease(const Lease& lease, const std::string& reason);
 
   // controller_stops.cc: trainers that are to stop, for good or to be moved.
   void MoveJobsOfDraining();
-  void MoveJob(const Lease& lease, double grace_seconds);
+  void MakeRoom(const std::vector<ToStop>& to_stop);
+  void MoveJob(const Lease& lease, const std::string& why, absl::Duration grace);
   void SendStops();
 
   // controller_planning.cc

@@ -159,16 +159,16 @@ void Controller::LogRefusal(const std::string& reason, const LogFields& about) {
   if (ShouldLogRefusal(count)) LogWarning(absl::StrCat("refused, the ", count, ". time: ", reason), about);
 }
 
-HeldLease Controller::HeldLeaseOf(const Lease& part) const {
-  const std::vector<Lease> parts = book_.Find(part.job, part.epoch);
+// Whether some worker of the lease is gone, or silent. It asks for all of them, so only the end of an attempt is worth it.
+bool Controller::IsTorn(const v1::LeaseId& lease, const std::string& speaker) const {
+  const std::vector<Lease> parts = book_.Find(lease.job(), lease.epoch());
   const absl::Duration now = options_.steady();
-  const bool torn = std::any_of(parts.begin(), parts.end(), [&](const Lease& one) {
-    const auto place = agents_.PlaceOf(one.worker);
+  return std::any_of(parts.begin(), parts.end(), [&](const Lease& one) {
+    if (one.ended) return false;  // it may well have left
     // The connection of a host that is cut off stays open for long. Whoever speaks is there, however late its heartbeat is.
-    const bool silent = one.worker != part.worker && now - one.renewed > LongestSilence(options_.heartbeat_interval);
-    return silent || !place || place->session == 0 || place->instance != one.instance;
+    const bool silent = one.worker != speaker && now - one.renewed > LongestSilence(options_.heartbeat_interval);
+    return silent || !agents_.IsConnected(one.worker, one.instance);
   });
-  return {.first = part.IsFirst(), .alone = parts.size() == 1, .torn = torn && parts.size() > 1};
 }
 
 void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts) {
@@ -181,8 +181,14 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
   sender.instance = agent->instance;
   sender.worker = worker;
   for (const v1::Telemetry& fact : facts) {
-    const auto part = book_.FindHeld(fact.lease(), worker, agent->instance);
-    if (part) sender.held[{part->job, part->epoch}] = HeldLeaseOf(*part);
+    const std::pair lease(fact.lease().job(), fact.lease().epoch());
+    auto held = sender.held.find(lease);
+    if (held == sender.held.end()) {
+      const auto part = book_.FindHeld(fact.lease(), worker, agent->instance);
+      if (!part) continue;
+      held = sender.held.emplace(lease, HeldLease{.first = part->IsFirst(), .alone = part->workers == 1}).first;
+    }
+    if (!held->second.alone && MayEndForLostWorker(fact)) held->second.torn = IsTorn(fact.lease(), worker);
   }
   Effects taken;
   const absl::Status written = Write([&](store::Transaction& transaction, Effects* effects) {
@@ -197,6 +203,7 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
   // It will be sent again after the reconnection, and so must be what follows: an acknowledgement is for all before it.
   if (!written.ok())
     return agents_.Break(session, absl::UnavailableError(absl::StrCat("telemetry cannot be kept: ", written.message())));
+  for (const v1::LeaseId& lease : taken.ended_parts) book_.EndPart(lease.job(), lease.epoch(), worker);
   v1::ToAgent ack;
   ack.mutable_telemetry_ack()->set_sequence(last);
   if (!agents_.Send(session, ack)) return;
@@ -237,7 +244,7 @@ void Controller::JudgeLeases(uint64_t session, int64_t durable) {
   const auto back = agents_.TakeReturn(session, durable);
   if (!back) return;
   for (const Lease& lease : book_.OfWorker(back->worker)) {
-    if (lease.told_session == session || back->leases.count({lease.job, lease.epoch}) > 0) continue;
+    if (lease.ended || lease.told_session == session || back->leases.count({lease.job, lease.epoch}) > 0) continue;
     const std::string reason = absl::StrCat("the agent of ", lease.worker, " has come back without its trainers");
     LogWarning(reason, About(lease));
     LoseLease(lease, reason);
@@ -247,7 +254,10 @@ void Controller::JudgeLeases(uint64_t session, int64_t durable) {
 void Controller::Goodbye(uint64_t session) {
   const auto worker = agents_.Leave(session);  // before its leases are listed: a grant that is under way sees it
   if (!worker) return;
-  for (const Lease& lease : book_.OfWorker(*worker)) LoseLease(lease, absl::StrCat(lease.worker, " has left"));
+  for (const Lease& lease : book_.OfWorker(*worker)) {
+    // What has ended ends as the first worker says, whose word may come later than this.
+    if (!lease.ended) LoseLease(lease, absl::StrCat(lease.worker, " has left"));
+  }
 }
 
 void Controller::Disconnected(uint64_t session) {

@@ -107,8 +107,10 @@ void Controller::ExpireLeases() {
   }
 }
 
-// Gives nothing, and a job that has failed, where no checkpoint is whole to go on from.
-absl::StatusOr<Controller::Starts> Controller::StoreLease(const scheduler::Grant& grant, v1::Job* job, v1::Attempt* attempt) {
+// Gives nothing, and a job that has failed, where no checkpoint is whole to go on from. `outside_domain`: the time that the plan
+// says is that of another link.
+absl::StatusOr<Controller::Starts> Controller::StoreLease(const scheduler::Grant& grant, bool outside_domain, v1::Job* job,
+                                                          v1::Attempt* attempt) {
   Starts starts;
   const int64_t now_us = options_.now_us();
   const v1::Worker first = agents_.StoredFacts(grant.workers.front()).value_or(v1::Worker());
@@ -129,6 +131,7 @@ absl::StatusOr<Controller::Starts> Controller::StoreLease(const scheduler::Grant
     job->set_epoch(job->epoch() + 1);
     job->set_attempts(job->attempts() + 1);
     *attempt = AttemptOf(*job, grant, now_us);
+    if (outside_domain) attempt->clear_predicted_step_seconds();
     v1::StartAttempt start;
     if (from.checkpoint) {
       attempt->set_resume_step(from.checkpoint->step());
@@ -139,7 +142,10 @@ absl::StatusOr<Controller::Starts> Controller::StoreLease(const scheduler::Grant
     Describe(*job, *attempt, &start);
     starts = Spread(start, *attempt, first, taken);
     RETURN_IF_ERROR(transaction.PutAttempt(job->name(), *attempt));
-    return Move(transaction, job, v1::LEASED, SlotsText(grant.slots, grant.workers, job->spec().resources()), now_us);
+    const char* const of_link =
+        outside_domain ? "; its recipe and the time of its plan are for workers in one NVLink domain, which these are not" : "";
+    return Move(transaction, job, v1::LEASED,
+                absl::StrCat(SlotsText(grant.slots, grant.workers, job->spec().resources()), of_link), now_us);
   });
   if (!status.ok()) return status;
   return starts;
@@ -171,11 +177,11 @@ std::optional<std::string> Controller::SendStart(const Lease& part, const v1::St
 // The lease is durable before an agent hears of it. Since the decision, an agent of other facts may have connected under a
 // worker's name, or this one may have left; and once more while that was stored. A worker that cannot have its part ends the
 // lease for all: what the others have heard of it is over then.
-void Controller::GrantLease(const scheduler::Grant& grant) {
+void Controller::GrantLease(const scheduler::Grant& grant, bool outside_domain) {
   if (!CanServe(grant)) return;
   v1::Job job;
   v1::Attempt attempt;
-  const auto starts = StoreLease(grant, &job, &attempt);
+  const auto starts = StoreLease(grant, outside_domain, &job, &attempt);
   const std::string reason(starts.ok() ? job.reason() : starts.status().message());
   if (!starts.ok() || starts->empty())
     return LogWarning(absl::StrCat("no lease: ", reason), {.job = grant.job, .worker = starts.ok() ? "" : grant.workers.front()});

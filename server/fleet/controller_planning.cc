@@ -130,6 +130,7 @@ void Controller::Remember(const std::string& job, const v1::Cluster& cluster, co
   if (passing.ok()) {
     memory_.refusals.erase(job);
     memory_.planned[job].kind = KindOf(cluster.name());
+    memory_.planned[job].in_domain = IsInDomain(cluster.name());
     return;
   }
   PlanningMemory::Refusal& refusal = memory_.refusals[job];
@@ -202,7 +203,7 @@ void Controller::PlanInTurn(const std::vector<ToPlan>& to_plan, WaitReasons::Wai
 }
 
 void Controller::RefuseCluster(const ToPlan& next, const absl::Status& why) {
-  const std::string cluster = ClusterName(SlotKind(*next.worker), next.slots, next.workers), text(why.message());
+  const std::string cluster = ClusterName(SlotKind(*next.worker), next.slots, next.workers, next.in_domain), text(why.message());
   PlanningMemory::Refusal& refusal = memory_.refusals[next.job->name];
   if (refusal.Refuses(cluster) && refusal.text == text) return;  // every decision meets it again
   LogError(absl::StrCat("no plan: ", text), {.job = next.job->name, .worker = next.worker->name()});

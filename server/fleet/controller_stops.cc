@@ -1,5 +1,6 @@
-// Trainers that are to stop: of jobs that are cancelled, and of those whose worker is being drained. What a job was asked is in
-// the store, so that a server that is started anew goes on with it; the agent is told again whenever it connects.
+// Trainers that are to stop: of jobs that are cancelled, of those whose worker is being drained, and of those that make room.
+// What a job was asked is in the store, so that a server that is started anew goes on with it; the agent is told again whenever
+// it connects.
 #include <algorithm>
 #include <utility>
 
@@ -52,20 +53,30 @@ void Controller::MoveJobsOfDraining() {
   for (const v1::Worker& worker : agents_.Draining()) {
     for (const Lease& lease : book_.OfWorker(worker.name())) {
       const ActiveJob* const job = jobs_.Find(lease.job);
-      if (job != nullptr && job->epoch == lease.epoch && !job->stop) MoveJob(lease, worker.drain_grace_seconds());
+      if (job == nullptr || job->epoch != lease.epoch || job->stop) continue;
+      MoveJob(lease, absl::StrCat(lease.worker, " is being drained"),
+              StopGrace("", worker.drain_grace_seconds()).value_or(kDefaultStopGrace));
     }
   }
 }
 
-void Controller::MoveJob(const Lease& lease, double grace_seconds) {
-  const std::string why = absl::StrCat(lease.worker, " is being drained");
+void Controller::MakeRoom(const std::vector<ToStop>& to_stop) {
+  if (to_stop.empty()) return;
+  const std::vector<Lease> leases = book_.All();
+  for (const ToStop& stop : to_stop) {
+    const auto first = std::find_if(leases.begin(), leases.end(),
+                                    [&](const Lease& lease) { return lease.job == stop.job && lease.IsFirst(); });
+    if (first != leases.end()) MoveJob(*first, stop.because, options_.preempt_grace);
+  }
+}
+
+void Controller::MoveJob(const Lease& lease, const std::string& why, absl::Duration grace) {
   bool asked = false;
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
     asked = false;
     ASSIGN_OR_RETURN(auto stored, transaction.GetJob(lease.job));
     if (!stored || stored->epoch() != lease.epoch) return absl::OkStatus();
     effects->changed_jobs.push_back(lease.job);
-    const absl::Duration grace = StopGrace("", grace_seconds).value_or(kDefaultStopGrace);
     ASSIGN_OR_RETURN(asked, AskToMove(transaction, why, grace, options_.now_us(), &*stored));
     return absl::OkStatus();
   });

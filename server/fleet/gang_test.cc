@@ -7,6 +7,10 @@
 #include <vector>
 
 #include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
+#include "core/model/model_facts.h"
+#include "core/recipe/recipe.h"
+#include "planner/legal.h"
 #include "server/fleet/offers.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/transition.h"
@@ -104,6 +108,97 @@ TEST(Offers, WorkersThatSeeOtherRunsOrReachNobodyTrainAlone) {
   EXPECT_EQ(offers.To(Wanted(4, 4)).worker, nullptr);
 }
 
+// A tray of a GB200 NVL72 rack.
+struct Tray : Member {
+  Tray(const std::string& name, const std::string& domain) : Member(name, 4) {
+    v1::Worker& worker = *hello.mutable_worker();
+    *worker.mutable_device() = *sim::FindDevice("gb200-nvl72");
+    if (!domain.empty()) (*worker.mutable_labels())[kNvlinkDomainLabel] = domain;
+  }
+};
+
+// The step of shards over all devices, of a small model.
+sim::RooflineEstimate StepOf(const v1::Cluster& cluster) {
+  v1::PlanRequest request;
+  *request.mutable_model() = model::ResolveModel("llama3-1b").value();
+  *request.mutable_cluster() = cluster;
+  v1::Recipe recipe = parallel::DefaultRecipe();
+  recipe.mutable_training()->set_local_batch_size(1);
+  recipe.mutable_training()->set_seq_len(2048);
+  recipe.mutable_parallelism()->set_data_parallel_shard_degree(cluster.devices_per_node() * cluster.nodes());
+  const auto step = planner::EstimateTime(request, recipe);
+  EXPECT_TRUE(step.ok()) << step.status();
+  return step.ok() ? *step : sim::RooflineEstimate();
+}
+
+TEST(Offers, WorkersOfOneNvlinkDomainArePlannedWithItsLink) {
+  const v1::Worker tray = Shown(Tray("a", "d1"));
+  const v1::Cluster within = ClusterOf(tray, 4, 3, /*in_domain=*/true).value(), across = ClusterOf(tray, 4, 3).value();
+  const v1::Cluster rack = sim::ParseCluster("gb200-nvl72:12x1").value();
+  EXPECT_EQ(within.name(), "3 workers in one NVLink domain with 4 slots of " + SlotKind(tray));
+  EXPECT_EQ(KindOf(within.name()), SlotKind(tray));
+  EXPECT_TRUE(IsInDomain(within.name()));
+  EXPECT_FALSE(IsInDomain(across.name()));
+  EXPECT_EQ(within.nodes(), 3);
+  ASSERT_TRUE(sim::CheckCluster(within).ok());
+  // What gathers and reductions take is what it is in a rack, and what the alpha-beta model says of its link.
+  EXPECT_DOUBLE_EQ(StepOf(within).step_seconds, StepOf(rack).step_seconds);
+  EXPECT_LT(StepOf(within).step_seconds, StepOf(across).step_seconds);
+  const sim::LinkLoad shards = StepOf(within).loads[static_cast<size_t>(sim::LinkUse::kShard)];
+  const v1::Link nvlink = *sim::FindLink("nvlink5-nvl72");
+  EXPECT_EQ(shards.tier, 0);
+  EXPECT_DOUBLE_EQ(shards.bytes_per_second, nvlink.bandwidth_bytes_per_second() * nvlink.efficiency());
+  // Two gathers and a reduction of all parameters, eleven twelfths of which come over the link.
+  const double parameters = static_cast<double>(model::ParameterCount(model::ResolveModel("llama3-1b").value()));
+  EXPECT_NEAR(shards.bytes, 11.0 / 12 * parameters * (2 + 2 + 4), 0.01 * shards.bytes);
+}
+
+TEST(Offers, OnlyWorkersThatAreAllInOneDomainWhichJoinsTheirSlotsAreInIt) {
+  const auto in_domain = [](const std::vector<v1::Worker>& workers, int64_t slots) {
+    Offers offers(workers);
+    EXPECT_NE(offers.To(Wanted(slots, slots)).worker, nullptr);
+    return offers.To(Wanted(slots, slots)).in_domain;
+  };
+  const v1::Worker a = Shown(Tray("a", "d1")), b = Shown(Tray("b", "d1")), c = Shown(Tray("c", "d2")), d = Shown(Tray("d", ""));
+  EXPECT_TRUE(in_domain({a, b, c, d}, 8));
+  EXPECT_FALSE(in_domain({a, b, c, d}, 12));
+  EXPECT_FALSE(in_domain({a, c, d}, 8));
+  EXPECT_FALSE(in_domain({d, Shown(Tray("e", ""))}, 8)) << "nobody says so";
+  EXPECT_FALSE(in_domain({a, b, c}, 4)) << "on one worker";
+  v1::Worker other_rack = b;
+  (*other_rack.mutable_labels())[kRackLabel] = "r2";
+  EXPECT_FALSE(in_domain({a, other_rack}, 8));
+  const Offers offers({a, b, c});
+  EXPECT_TRUE(offers.AreInDomain({"workers/a", "workers/b"}, 4));
+  EXPECT_FALSE(offers.AreInDomain({"workers/a", "workers/c"}, 4));
+  EXPECT_FALSE(offers.AreInDomain({"workers/a"}, 4));
+  EXPECT_FALSE(offers.AreInDomain({"workers/a", "workers/gone"}, 4));
+  // More than NVLink of such boards is known to join.
+  Member one("a", 8), two("b", 8);
+  for (Member* member : {&one, &two}) (*member->hello.mutable_worker()->mutable_labels())[kNvlinkDomainLabel] = "d1";
+  EXPECT_FALSE(in_domain({Shown(one), Shown(two)}, 16));
+}
+
+TEST_F(GangTest, NoTimeIsPredictedOfARecipeForADomainThatItsWorkersAreNotIn) {
+  Tray a("a", "d1"), b("b", "d1"), c("c", "d2");
+  Connect(&a);
+  Connect(&b);
+  const std::string within = Submit(8, 8);
+  const v1::LeaseId lease = a.link.NextStart().lease();
+  EXPECT_TRUE(Attempts(within)[0].has_predicted_step_seconds());
+  const std::string outside = Submit(8, 8);
+  AwaitReason(outside, "position 1");
+  largest_world_ = 4;  // what is planned from now on is in vain
+  Connect(&c);
+  ASSERT_TRUE(Drain("workers/b", /*undo=*/false, /*let_finish=*/true).ok());
+  ReportEnd(&a, lease, absl::OkStatus());
+  EXPECT_EQ(a.link.NextStart().lease().job(), outside);
+  EXPECT_THAT(WorkersOf(Attempts(outside)[0]), ElementsAre("workers/a", "workers/c"));
+  EXPECT_FALSE(Attempts(outside)[0].has_predicted_step_seconds());
+  EXPECT_GT(Attempts(outside)[0].predicted_peak_memory_bytes(), 0) << "which hangs on no link";
+  EXPECT_THAT(Get(outside).reason(), HasSubstr("for workers in one NVLink domain, which these are not"));
+}
+
 TEST_F(GangTest, EachWorkerIsToldItsPartUnderOneEpoch) {
   const std::string job = BeginOnBoth();
   EXPECT_EQ(first_.world_size(), 2);
@@ -174,6 +269,44 @@ TEST_F(GangTest, AMemberThatHasEndedAsTheFirstSaysEndsNothing) {
   const std::string job = BeginOnBoth();
   Report(&b_, second_.lease(), [](Telemetry* fact) { fact->mutable_member_ended(); });
   EXPECT_EQ(Get(job).state(), LEASED);
+}
+
+// The first worker's word may be the last to come: a member that has ended may leave, come back and be silent before it.
+TEST_F(GangTest, AMemberThatHasEndedMayLeaveBeforeTheFirstSaysHowItEnded) {
+  const std::string job = BeginOnBoth();
+  Report(&b_, second_.lease(), [](Telemetry* fact) { fact->mutable_member_ended(); });
+  controller_->Goodbye(b_.session);
+  controller_->Disconnected(b_.session);
+  EXPECT_EQ(Get(job).state(), LEASED);
+  Connect(&b_);  // the same process, which has no trainers any more
+  EXPECT_EQ(Get(job).state(), LEASED);
+  skew_seconds_ += 800;
+  Beat(&a_, {first_.lease()});
+  skew_seconds_ += 800;  // together longer than a lease lives
+  Beat(&a_, {first_.lease()});
+  AwaitDecision();
+  EXPECT_EQ(Get(job).state(), LEASED);
+  ReportEnd(&a_, first_.lease(), absl::OkStatus());
+  EXPECT_EQ(Get(job).state(), SUCCEEDED);
+  EXPECT_EQ(Attempts(job).size(), 1);
+}
+
+TEST_F(GangTest, RanksThatFailAreNotALossOfAMemberThatHasEndedAndLeft) {
+  const std::string job = BeginOnBoth(/*max_restarts=*/0);
+  Report(&b_, second_.lease(), [](Telemetry* fact) { fact->mutable_member_ended(); });
+  controller_->Goodbye(b_.session);
+  controller_->Disconnected(b_.session);
+  ReportEnd(&a_, first_.lease(), absl::UnavailableError("rank 0 died"));
+  AwaitState(job, FAILED);
+  EXPECT_EQ(Attempts(job)[0].state(), "failed");
+}
+
+TEST_F(GangTest, TheFirstWorkerIsLostThoughAMemberHasEnded) {
+  const std::string job = BeginOnBoth();
+  Report(&b_, second_.lease(), [](Telemetry* fact) { fact->mutable_member_ended(); });
+  controller_->Goodbye(a_.session);
+  AwaitState(job, RESTARTING);
+  EXPECT_EQ(Attempts(job)[0].state(), "lost");
 }
 
 TEST_F(GangTest, TheLossOfAnyMemberEndsTheAttemptForAllAndASpareTakesItsPlace) {
@@ -269,6 +402,17 @@ TEST_F(GangTest, WorkersOfOneRackAreTakenTogether) {
   const std::string job = Submit(2, 2);
   a.link.NextStart();
   EXPECT_THAT(WorkersOf(Attempts(job)[0]), ElementsAre("workers/a", "workers/c"));
+}
+
+TEST_F(GangTest, AJobOfOneNvlinkDomainIsPlannedForIt) {
+  for (Member* member : {&a_, &b_}) (*member->hello.mutable_worker()->mutable_labels())[kNvlinkDomainLabel] = "d1";
+  const std::string job = BeginOnBoth();
+  std::string planned;
+  Write([&](store::Transaction& transaction) {
+    planned = transaction.GetPlan(job).value()->cluster();
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(planned, testing::StartsWith("2 workers in one NVLink domain with 1 slot of h100-sxm-80"));
 }
 
 TEST_F(GangTest, AStopIsTheFirstWorkersToPassOn) {

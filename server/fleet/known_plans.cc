@@ -29,9 +29,9 @@ v1::PlanRequest PlanRequestOf(const v1::Job& job, const v1::Cluster& cluster, co
 
 const KnownPlans::Place& KnownPlans::PlaceFor(const ToPlan& next) {
   const auto [place, is_new] =
-      places_.try_emplace({next.worker->name(), next.slots, next.workers}, Place{absl::UnknownError(""), ""});
+      places_.try_emplace({next.worker->name(), next.slots, next.workers, next.in_domain}, Place{absl::UnknownError(""), ""});
   if (is_new) {
-    place->second.cluster = ClusterOf(*next.worker, next.slots, next.workers);
+    place->second.cluster = ClusterOf(*next.worker, next.slots, next.workers, next.in_domain);
     if (place->second.cluster.ok()) place->second.digest = checkpoint::Sha256(DeterministicBytes(*place->second.cluster));
   }
   return place->second;

@@ -58,8 +58,9 @@ class KnownPlans {
 
   store::Store* const store_;
   const std::string planned_by_;
-  std::map<std::tuple<std::string, int64_t, int64_t>, Place> places_;  // by worker, slots and number of workers
-  std::map<std::string, Entry> entries_;                     // by key
+  // By worker, slots, number of workers, and whether they are in one NVLink domain.
+  std::map<std::tuple<std::string, int64_t, int64_t, bool>, Place> places_;
+  std::map<std::string, Entry> entries_;  // by key
   int64_t read_ = 0, taken_ = 0;
   bool has_more_ = false;
 };

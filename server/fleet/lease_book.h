@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -36,6 +37,8 @@ struct Lease {
   int64_t first_rank = 0;         // 0: its agent speaks for all
   std::string gang_address = {};  // where its workers meet; empty: it has one, or an earlier server has given it
   int64_t gang_port = 0;          // there
+  int64_t workers = 1;            // of the lease, as the book was given them
+  bool ended = false;             // its ranks have ended as the first worker says: it has no more say, and cannot be lost
 
   bool IsFirst() const { return first_rank == 0; }
 };
@@ -48,9 +51,11 @@ class LeaseBook {
   void Grant(const std::vector<Lease>& parts);
   // By first rank; none if the job has no lease of this epoch.
   std::vector<Lease> Find(const std::string& job, int64_t epoch) const;
-  // The part that this process of the worker's agent holds.
+  // The part that this process of the worker's agent holds. As quick for a lease of many workers.
   std::optional<Lease> FindHeld(const v1::LeaseId& lease, const std::string& worker, const std::string& instance) const;
   void Release(const std::string& job, int64_t epoch);
+  // The worker's part has ended as the first worker says, whose word of the whole is still to come.
+  void EndPart(const std::string& job, int64_t epoch, const std::string& worker);
   // Renews those that this process holds, and returns the others.
   std::vector<v1::LeaseId> Renew(const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases, const std::string& worker,
                                  const std::string& instance, absl::Duration now);
@@ -61,19 +66,29 @@ class LeaseBook {
   // Nobody could be heard for that long: the server itself did not run.
   void ExtendAll(absl::Duration pause);
 
-  std::vector<Lease> Expired(absl::Duration now) const;
+  std::vector<Lease> Expired(absl::Duration now) const;  // but for parts that have ended
   std::vector<Lease> OfWorker(const std::string& worker) const;
   std::vector<Lease> All() const;  // by job and first rank
 
  private:
   using Parts = std::vector<Lease>;
+  struct OfJob {
+    Parts parts;
+    std::map<std::string, size_t> of_worker;  // where its part is
+  };
   const Parts* FindHere(const std::string& job, int64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The worker's part of the lease; null: it has none.
+  const Lease* PartHere(const std::string& job, int64_t epoch, const std::string& worker) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Lease* PartHere(const std::string& job, int64_t epoch, const std::string& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return const_cast<Lease*>(std::as_const(*this).PartHere(job, epoch, worker));
+  }
   std::vector<Lease> ListIf(const std::function<bool(const Lease&)>& wanted) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReleaseHere(const std::string& job, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration time_to_live_;
   mutable Mutex mutex_;
-  std::map<std::string, Parts> leases_ ABSL_GUARDED_BY(mutex_);                     // by job
+  std::map<std::string, OfJob> leases_ ABSL_GUARDED_BY(mutex_);                     // by job
   std::map<std::string, std::set<std::string>> of_worker_ ABSL_GUARDED_BY(mutex_);  // jobs
 };
 

@@ -32,43 +32,62 @@ TEST(LeaseBookTest, EqualsAPlainList) {
   std::mt19937 random(seed);
   auto draw = [&](int most) { return static_cast<int64_t>(random() % static_cast<uint32_t>(most)); };
   LeaseBook book(absl::Seconds(10));
-  std::map<std::string, Lease> plain;
+  std::map<std::string, std::vector<Lease>> plain;  // parts, by job
   for (int i = 0; i < 5000; ++i) {
     const std::string job = "job" + std::to_string(draw(6)), worker = "worker" + std::to_string(draw(3));
     const int64_t epoch = draw(4);
     const absl::Duration now = absl::Seconds(i);
-    const auto held = plain.find(job);
-    const bool same = held != plain.end() && held->second.epoch == epoch;
-    switch (draw(4)) {
-      case 0:
-        plain[job] = {job, epoch, worker, draw(4) + 1, now};
-        book.Grant({plain[job]});
+    const auto part_of = [&]() -> Lease* {
+      for (Lease& part : plain[job]) {
+        if (part.worker == worker && part.epoch == epoch) return &part;
+      }
+      return nullptr;
+    };
+    switch (draw(5)) {
+      case 0: {
+        std::vector<Lease>& parts = plain[job] = {};
+        const int64_t count = draw(3) + 1, first = draw(3);
+        for (int64_t p = 0; p < count; ++p)
+          parts.push_back({job, epoch, "worker" + std::to_string((first + p) % 3), draw(4) + 1, now});
+        book.Grant(parts);
         break;
+      }
       case 1:
         book.Release(job, epoch);
-        if (same) plain.erase(job);
+        if (!plain[job].empty() && plain[job].front().epoch == epoch) plain.erase(job);
         break;
       case 2:
-        EXPECT_EQ(book.Renew(One(job, epoch), worker, "", now).empty(), same && held->second.worker == worker);
-        if (same && held->second.worker == worker) held->second.renewed = now;
+        EXPECT_EQ(book.Renew(One(job, epoch), worker, "", now).empty(), part_of() != nullptr);
+        if (Lease* const part = part_of()) part->renewed = now;
+        break;
+      case 3:
+        book.EndPart(job, epoch, worker);
+        if (Lease* const part = part_of()) part->ended = true;
         break;
       default:
         book.ExtendAll(absl::Seconds(1));
-        for (auto& [name, lease] : plain) lease.renewed += absl::Seconds(1);
+        for (auto& [name, parts] : plain) {
+          for (Lease& part : parts) part.renewed += absl::Seconds(1);
+        }
     }
     std::vector<Lease> of_worker, expired, all;
-    for (const auto& [name, lease] : plain) {
-      all.push_back(lease);
-      if (lease.worker == worker) of_worker.push_back(lease);
-      if (now - lease.renewed > absl::Seconds(10)) expired.push_back(lease);
+    for (const auto& [name, parts] : plain) {
+      for (const Lease& part : parts) {
+        all.push_back(part);
+        if (part.worker == worker) of_worker.push_back(part);
+        if (!part.ended && now - part.renewed > absl::Seconds(10)) expired.push_back(part);
+      }
     }
     ASSERT_EQ(AsRows(book.OfWorker(worker)), AsRows(of_worker));
     ASSERT_EQ(AsRows(book.Expired(now)), AsRows(expired));
     ASSERT_EQ(AsRows(book.All()), AsRows(all));
-    const auto now_held = plain.find(job);
-    const bool is_held = now_held != plain.end() && now_held->second.epoch == epoch;
-    ASSERT_EQ(book.Find(job, epoch).size(), is_held ? 1 : 0);
-    ASSERT_EQ(book.FindHeld(One(job, epoch)[0], worker, "").has_value(), is_held && now_held->second.worker == worker);
+    const bool is_held = !plain[job].empty() && plain[job].front().epoch == epoch;
+    ASSERT_EQ(book.Find(job, epoch).size(), is_held ? plain[job].size() : 0);
+    const auto held = book.FindHeld(One(job, epoch)[0], worker, "");
+    ASSERT_EQ(held.has_value(), part_of() != nullptr);
+    if (held) {
+      ASSERT_EQ(held->workers, static_cast<int64_t>(plain[job].size()));
+    }
     ASSERT_FALSE(book.FindHeld(One(job, epoch)[0], worker, "another process").has_value());
   }
 }

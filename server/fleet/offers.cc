@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -44,6 +45,21 @@ double PeakFlops(const v1::Device& device) {
   for (const v1::PeakFlops& of_type : device.peak_flops()) peak = std::max(peak, of_type.flops_per_second());
   return peak;
 }
+
+// Of the label; empty: it has none. What lies in two racks is not taken for one domain.
+std::vector<std::string> DomainOf(const v1::Worker& worker) {
+  std::vector<std::string> place = TopologyOf(worker);
+  place.pop_back();  // the host
+  return place.back().empty() ? std::vector<std::string>() : place;
+}
+
+// Whether the catalog knows that the device's NVLink joins so many.
+bool NvlinkJoins(const v1::Device& device, int64_t devices) {
+  return absl::StartsWith(device.node_link(), "nvlink") &&
+         sim::ParseCluster(absl::StrCat(device.type(), ":", devices, "x1")).ok();
+}
+
+constexpr char kInDomain[] = " in one NVLink domain";
 
 // Two digits: "55 GFLOP/s", "990 TFLOP/s".
 std::string SpeedText(double per_second, std::string_view unit) {
@@ -87,6 +103,21 @@ Offer Offers::Make(const v1::Resources& wanted) const {
   return offer;
 }
 
+namespace {
+
+// Whether `count` of the workers that have so many slots are of one domain.
+template <class SlotsOf>
+bool HaveDomain(const std::vector<const v1::Worker*>& workers, int64_t slots, size_t count, SlotsOf slots_of) {
+  std::map<std::vector<std::string>, size_t> in_domain;
+  for (const v1::Worker* worker : workers) {
+    const std::vector<std::string> domain = DomainOf(*worker);
+    if (!domain.empty() && slots_of(*worker) >= slots && ++in_domain[domain] >= count) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 // The most slots of which each of some workers that are alike has as many; of equal numbers those of the fewest workers.
 Offer Offers::OfSeveral(const v1::Resources& wanted, bool free) const {
   const int64_t most = wanted.slots() > 0 ? wanted.slots() : wanted.min_slots();
@@ -104,9 +135,20 @@ Offer Offers::OfSeveral(const v1::Resources& wanted, bool free) const {
       const int64_t each = std::min(slots_of(*workers[count - 1]), most / hosts);
       if (each < 1 || each * hosts < wanted.min_slots() || each * hosts <= Ranks(best)) continue;
       best = {workers[0], each, 0, hosts};
+      best.in_domain = hosts > 1 && NvlinkJoins(workers[0]->device(), each * hosts) && HaveDomain(workers, each, count, slots_of);
     }
   }
   return best;
+}
+
+bool Offers::AreInDomain(const std::vector<std::string>& workers, int64_t slots) const {
+  std::set<std::vector<std::string>> domains;
+  for (const std::string& name : workers) {
+    const v1::Worker* const worker = Find(name);
+    domains.insert(worker == nullptr ? std::vector<std::string>() : DomainOf(*worker));
+  }
+  return workers.size() > 1 && domains.size() == 1 && !domains.begin()->empty() &&
+         NvlinkJoins(Find(workers[0])->device(), slots * static_cast<int64_t>(workers.size()));
 }
 
 bool Offers::Has(const v1::Resources& wanted, int64_t workers, int64_t slots) {
@@ -209,8 +251,13 @@ std::vector<std::string> TopologyOf(const v1::Worker& worker) {
   return {label(kRackLabel), label(kNvlinkDomainLabel), worker.host()};
 }
 
-std::string ClusterName(const std::string& kind, int64_t slots, int64_t workers) {
-  return absl::StrCat(workers > 1 ? absl::StrCat(workers, " workers with ") : "", SlotsOf(slots), kind);
+std::string ClusterName(const std::string& kind, int64_t slots, int64_t workers, bool in_domain) {
+  return absl::StrCat(workers > 1 ? absl::StrCat(workers, " workers", in_domain ? kInDomain : "", " with ") : "", SlotsOf(slots),
+                      kind);
+}
+
+bool IsInDomain(const std::string& cluster_name) {
+  return absl::StrContains(cluster_name.substr(0, cluster_name.find(" with ")), kInDomain);
 }
 
 std::string KindOf(const std::string& cluster_name) {
@@ -219,12 +266,16 @@ std::string KindOf(const std::string& cluster_name) {
   return of == std::string::npos ? cluster_name : cluster_name.substr(of + kOf.size());
 }
 
-absl::StatusOr<v1::Cluster> ClusterOf(const v1::Worker& worker, int64_t slots, int64_t workers) {
+absl::StatusOr<v1::Cluster> ClusterOf(const v1::Worker& worker, int64_t slots, int64_t workers, bool in_domain) {
   auto cluster = sim::MakeHostCluster(worker.device(), slots,
                                       {.memory_bytes = HostMemoryPerSlot(worker) * slots,
                                        .cores = std::max<int64_t>(1, worker.host_cores() * slots / worker.slots())},
                                       workers);
-  if (cluster.ok()) cluster->set_name(ClusterName(SlotKind(worker), slots, workers));
+  if (!cluster.ok()) return cluster;
+  cluster->set_name(ClusterName(SlotKind(worker), slots, workers, in_domain));
+  if (!in_domain) return cluster;
+  cluster->mutable_tiers(0)->set_group_size(slots * workers);
+  cluster->mutable_tiers()->DeleteSubrange(1, cluster->tiers_size() - 1);
   return cluster;
 }
 

@@ -20,6 +20,7 @@ struct Offer {
   int64_t slots = 0;                   // slots of each worker to plan for
   int64_t largest = 0;                 // slots of the largest worker of the pool and type; 0: there is none
   int64_t workers = 1;                 // to plan for
+  bool in_domain = false;              // so many of them are in one NVLink domain that is known to join their slots
 };
 
 class Offers {
@@ -33,6 +34,8 @@ class Offers {
   bool Has(const v1::Resources& wanted, int64_t workers, int64_t slots);
 
   const v1::Worker* Find(const std::string& worker) const;  // null if there is none of this name
+  // Whether several workers, with so many slots each, are in one NVLink domain that is known to join these.
+  bool AreInDomain(const std::vector<std::string>& workers, int64_t slots) const;
 
   // Why To(wanted) has no worker, with a remedy. Valid as long as this object.
   const std::string& WhyNone(const v1::Resources& wanted);
@@ -67,12 +70,15 @@ inline constexpr char kRackLabel[] = "rack", kNvlinkDomainLabel[] = "nvlink-doma
 // Rack, NVLink domain, host.
 std::vector<std::string> TopologyOf(const v1::Worker& worker);
 
-// "2 slots of cpu (...)", "3 workers with 2 slots of cpu (...)", and the inverse.
-std::string ClusterName(const std::string& kind, int64_t slots, int64_t workers = 1);
+// "2 slots of cpu (...)", "3 workers with 2 slots of cpu (...)", "3 workers in one NVLink domain with 2 slots of ...", and the
+// inverse.
+std::string ClusterName(const std::string& kind, int64_t slots, int64_t workers = 1, bool in_domain = false);
 std::string KindOf(const std::string& cluster_name);
+bool IsInDomain(const std::string& cluster_name);
 
 // The cluster that a job is planned for, named by ClusterName: its share of the host's memory and cores is that of its slots
-// among the worker's, because other jobs may hold the rest. Memory is what every worker of the kind has at least.
-absl::StatusOr<v1::Cluster> ClusterOf(const v1::Worker& worker, int64_t slots, int64_t workers = 1);
+// among the worker's, because other jobs may hold the rest. Memory is what every worker of the kind has at least. `in_domain`:
+// the links inside a node join the workers, too.
+absl::StatusOr<v1::Cluster> ClusterOf(const v1::Worker& worker, int64_t slots, int64_t workers = 1, bool in_domain = false);
 
 }  // namespace legoai::server

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/preempt.h"
 #include "server/fleet/failure_policy.h"
 
 namespace legoai::server {
@@ -47,6 +48,42 @@ class Reconciler {
     const scheduler::Decision decision = scheduler::Schedule(now, snapshot);
     for (const scheduler::Grant& grant : decision.grants) Take(grant);
     for (const scheduler::Wait& wait : decision.waits) Take(wait);
+    if (!snapshot_.preempts) return;
+    for (const scheduler::Grant& grant : decision.grants) {
+      for (scheduler::WorkerView& worker : snapshot.workers)
+        worker.free -= std::count(grant.workers.begin(), grant.workers.end(), worker.name) * grant.slots;
+    }
+    MakeRoom(std::move(snapshot), decision.waits);
+  }
+
+  // For those that wait behind nobody who could use any of the same workers, beside what others were given now. Before its
+  // back-off is over a job would leave slots idle.
+  void MakeRoom(scheduler::Snapshot snapshot, const std::vector<scheduler::Wait>& waits) {
+    for (const scheduler::Wait& wait : waits) {
+      if (!wait.is_first) continue;
+      const ActiveJob& job = *jobs_.Find(wait.job);
+      if (BackOffLeft(job.not_before_us, snapshot_.now_us) != absl::ZeroDuration()) {
+        out_.decide_at_us = std::min(out_.decide_at_us, job.not_before_us);
+        continue;
+      }
+      const auto waiting = std::find_if(snapshot.waiting.begin(), snapshot.waiting.end(),
+                                        [&](const scheduler::WaitingJob& one) { return one.name == wait.job; });
+      const std::vector<std::string> stopped = scheduler::MakeRoom(snapshot, *waiting);
+      for (const std::string& name : stopped) out_.to_stop.push_back({name, NeedsSlotsText(job, name)});
+      for (scheduler::RunningJob& one : snapshot.running)
+        one.stopping = one.stopping || std::count(stopped.begin(), stopped.end(), one.name) > 0;
+      if (stopped.empty()) continue;
+      absl::StrAppend(&out_.waits[wait.job].reason, "; ", stopped.size(),
+                      stopped.size() == 1 ? " job of lower priority is" : " jobs of lower priority are",
+                      " asked to save and make room");
+    }
+  }
+
+  // Jobs of other projects are not named.
+  static std::string NeedsSlotsText(const ActiveJob& job, const std::string& stopped) {
+    const auto project = [](const std::string& name) { return name.substr(0, name.find("/jobs/")); };
+    return absl::StrCat(project(job.name) == project(stopped) ? job.name : "a job of another project", ", of priority ",
+                        job.priority, ", waits for its slots");
   }
 
   Kinds KindsOfPools() const {
@@ -74,18 +111,24 @@ class Reconciler {
     waiting.kind = planned->second.kind;
     const auto own = there->second.find(waiting.kind);
     const bool stays = planned->second.moves >= kMostMoves && own != there->second.end() && own->second >= waiting.slots;
-    const auto refusal = memory_.refusals.find(job.name);
     std::vector<std::string> possible = {waiting.kind};
     bool all = !stays;
     for (const auto& [kind, largest] : there->second) {
-      const std::string cluster = ClusterName(kind, waiting.slots, job.workers);
-      const bool refused = refusal != memory_.refusals.end() && refusal->second.Refuses(cluster);
       if (kind == waiting.kind) continue;
+      // Whether the workers that it would get are of one NVLink domain is not known yet.
+      const bool refused = Refused(job, kind, waiting.slots, /*in_domain=*/false) ||
+                           (job.workers > 1 && Refused(job, kind, waiting.slots, /*in_domain=*/true));
       if (!stays && !refused) possible.push_back(kind);
       all = all && !refused;
     }
     if (!all) waiting.kinds = std::move(possible);
     return waiting;
+  }
+
+  // Whether plans of the job for such slots were in vain.
+  bool Refused(const ActiveJob& job, const std::string& kind, int64_t slots, bool in_domain) const {
+    const auto refusal = memory_.refusals.find(job.name);
+    return refusal != memory_.refusals.end() && refusal->second.Refuses(ClusterName(kind, slots, job.workers, in_domain));
   }
 
   std::vector<scheduler::RunningJob> Running(absl::Time now) const {
@@ -96,6 +139,8 @@ class Reconciler {
       one.slots[lease.worker] += lease.slots;
       const ActiveJob* const job = jobs_.Find(lease.job);
       if (job != nullptr && job->time_left) one.expected_end = now + *job->time_left;  // of one that starts: the earliest
+      one.priority = job == nullptr ? INT64_MAX : job->priority;
+      one.stopping = job != nullptr && job->stop.has_value();
     }
     std::vector<scheduler::RunningJob> list;
     for (auto& [name, one] : running) list.push_back(std::move(one));
@@ -113,6 +158,9 @@ class Reconciler {
       out_.to_plan.push_back(*std::move(move));
     } else {
       out_.grants.push_back(grant);
+      const auto planned = memory_.planned.find(grant.job);
+      if (planned != memory_.planned.end() && planned->second.in_domain && !offers_.AreInDomain(grant.workers, grant.slots))
+        out_.outside_domain.insert(grant.job);
     }
   }
 
@@ -122,11 +170,15 @@ class Reconciler {
     const v1::Worker* const worker = offers_.Find(grant.workers.front());
     if (planned == memory_.planned.end() || worker == nullptr) return std::nullopt;
     const std::string kind = SlotKind(*worker);
-    if (kind == planned->second.kind) return std::nullopt;
-    return ToPlan{
-        &job, worker, grant.slots, job.workers,
-        absl::StrCat("its recipe is for slots of ", planned->second.kind, ", and those that are free are of ", kind, ": "),
-        grant.workers};
+    const bool in_domain = offers_.AreInDomain(grant.workers, grant.slots);
+    const bool leaves_domain = planned->second.in_domain && !in_domain && planned->second.moves < kMostMoves &&
+                               !Refused(job, kind, grant.slots, /*in_domain=*/false);
+    if (kind == planned->second.kind && !leaves_domain) return std::nullopt;
+    const std::string because =
+        kind == planned->second.kind
+            ? "its recipe is for workers in one NVLink domain, and those that are free are not: "
+            : absl::StrCat("its recipe is for slots of ", planned->second.kind, ", and those that are free are of ", kind, ": ");
+    return ToPlan{&job, worker, grant.slots, job.workers, because, grant.workers, in_domain};
   }
 
   void Take(const scheduler::Wait& wait) {
@@ -170,6 +222,7 @@ class Reconciler {
       const Offer& offer = for_fewer ? NotRefused(job) : offers_.To(job.wanted);
       if (offer.worker != nullptr) {
         out_.to_plan.push_back({&job, offer.worker, offer.slots, offer.workers, for_fewer ? "its slots are gone: " : ""});
+        out_.to_plan.back().in_domain = offer.in_domain;
       } else if (!for_fewer) {
         out_.waits[name] = {job.version, offers_.WhyNone(job.wanted), 0};
       }
@@ -184,7 +237,8 @@ class Reconciler {
     if (refusal == memory_.refusals.end()) return first;
     v1::Resources wanted = job.wanted;
     for (const Offer* offer = &first; offer->worker != nullptr; offer = &offers_.To(wanted)) {
-      if (!refusal->second.Refuses(ClusterName(SlotKind(*offer->worker), offer->slots, offer->workers))) return *offer;
+      if (!refusal->second.Refuses(ClusterName(SlotKind(*offer->worker), offer->slots, offer->workers, offer->in_domain)))
+        return *offer;
       const int64_t fewer = offer->slots * offer->workers - 1;
       if (offer->workers == 1 || fewer < wanted.min_slots()) break;
       wanted.set_slots(fewer);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct PlanningMemory {
   struct Planned {
     std::string kind;
     int64_t moves = 0;
+    bool in_domain = false;  // and for several workers in one NVLink domain
   };
   // What a waiting job would ask the planner (plan_cache.h), and of which version of it and which cluster that is the key.
   struct PlanKey {
@@ -53,6 +55,7 @@ struct FleetSnapshot {
   const ActiveJobs* jobs = nullptr;            // not owned
   std::vector<scheduler::WorkerView> workers;  // with their free slots
   std::vector<Lease> leases;
+  bool preempts = false;  // ControllerOptions
 };
 
 struct ToPlan {
@@ -63,13 +66,23 @@ struct ToPlan {
   std::string because = {};            // "its slots are gone: ", for a job with a recipe
   std::vector<std::string> kept_on = {};  // those slots are free, and kept for it on these workers; empty: it waits for any
 
+  bool in_domain = false;  // the workers are of one NVLink domain, which joins their slots
+
   bool moves() const { return !kept_on.empty(); }
+};
+
+// A running job that is to save and make room.
+struct ToStop {
+  std::string job;
+  std::string because;  // "projects/default/jobs/01J... of priority 5 waits for its slots"
 };
 
 struct Reconciliation {
   std::vector<scheduler::Grant> grants;                        // in the order of the queue
+  std::set<std::string> outside_domain;  // granted jobs whose recipe is for one NVLink domain, where their workers are of several
   std::vector<ToPlan> to_plan;                                 // the first is planned next
   WaitReasons::Waits waits;                                    // of all other waiting jobs
+  std::vector<ToStop> to_stop;
   int64_t decide_at_us = std::numeric_limits<int64_t>::max();  // when the next back-off of a job with slots ends
 };
 

@@ -40,19 +40,23 @@ v1::Job MakeJob(int64_t number, v1::JobState state, int64_t slots) {
 
 class ReconcileTest : public testing::Test {
  protected:
-  // The decision over these, with all slots free and everybody connected.
+  // The decision over these, with everybody connected and all slots free but those of leases_.
   Reconciliation Decide(const std::vector<v1::Worker>& workers, const std::vector<v1::Job>& jobs, absl::Duration now = {}) {
     jobs_.Begin(jobs);
     offers_.emplace(workers);
     FleetSnapshot snapshot{
-        .now_us = kNowUs, .now = now, .replan_grace = absl::Seconds(30), .jobs = &jobs_, .workers = {}, .leases = {}};
+        .now_us = kNowUs, .now = now, .replan_grace = absl::Seconds(30), .jobs = &jobs_, .workers = {}, .leases = leases_};
+    snapshot.preempts = preempts_;
     for (const v1::Worker& worker : workers) {
       snapshot.workers.push_back({.name = worker.name(),
                                   .pool = worker.pool(),
                                   .device_type = worker.device().type(),
                                   .slots = worker.slots(),
                                   .free = worker.slots(),
-                                  .kind = SlotKind(worker)});
+                                  .kind = SlotKind(worker),
+                                  .gang = GangOf(worker),
+                                  .place = TopologyOf(worker)});
+      for (const Lease& lease : leases_) snapshot.workers.back().free -= lease.worker == worker.name() ? lease.slots : 0;
     }
     return Reconcile(snapshot, &*offers_, &memory_);
   }
@@ -60,6 +64,8 @@ class ReconcileTest : public testing::Test {
   ActiveJobs jobs_{nullptr};
   std::optional<Offers> offers_;
   PlanningMemory memory_;
+  std::vector<Lease> leases_;
+  bool preempts_ = false;
 };
 
 TEST_F(ReconcileTest, AQueuedJobGetsSlotsOfItsKind) {
@@ -91,6 +97,180 @@ TEST_F(ReconcileTest, SlotsOfAnotherKindArePlannedForFirst) {
   EXPECT_TRUE(after.grants.empty());
   EXPECT_TRUE(after.to_plan.empty());
   EXPECT_NE(after.waits.at(job.name()).reason.find("no recipe fits"), std::string::npos) << after.waits.at(job.name()).reason;
+}
+
+TEST_F(ReconcileTest, ARecipeForOneNvlinkDomainIsMadeAnewWhereTwoAreFree) {
+  std::vector<v1::Worker> workers;
+  for (const char* const name : {"workers/a", "workers/b"}) {
+    v1::Worker& worker = workers.emplace_back(MakeWorker(name, "gb200-nvl72", 4));
+    worker.set_gang_address("10.0.0.1");
+    (*worker.mutable_labels())[kNvlinkDomainLabel] = name;
+  }
+  v1::Job job = MakeJob(1, v1::QUEUED, 8);
+  job.set_worker_count(2);
+  PlanningMemory::Planned& planned = memory_.planned[job.name()];
+  planned = {.kind = SlotKind(workers[0]), .in_domain = true};
+  const Reconciliation decision = Decide(workers, {job});
+  EXPECT_TRUE(decision.grants.empty());
+  ASSERT_EQ(decision.to_plan.size(), 1u);
+  EXPECT_TRUE(decision.to_plan[0].moves());
+  EXPECT_FALSE(decision.to_plan[0].in_domain);
+  EXPECT_EQ(decision.to_plan[0].workers, 2);
+  EXPECT_EQ(decision.to_plan[0].because, "its recipe is for workers in one NVLink domain, and those that are free are not: ");
+  // It does not wait for a domain for ever, and one that was not asked for does no harm.
+  planned.moves = 2;
+  const Reconciliation granted = Decide(workers, {job});
+  EXPECT_EQ(granted.grants.size(), 1u);
+  EXPECT_EQ(granted.outside_domain.count(job.name()), 1u);
+  planned = {.kind = SlotKind(workers[0])};
+  EXPECT_EQ(Decide(workers, {job}).grants.size(), 1u);
+  EXPECT_TRUE(Decide(workers, {job}).outside_domain.empty());
+  for (v1::Worker& worker : workers) (*worker.mutable_labels())[kNvlinkDomainLabel] = "d1";
+  planned.in_domain = true;
+  EXPECT_EQ(Decide(workers, {job}).grants.size(), 1u);
+  EXPECT_EQ(Decide(workers, {job}).grants[0].workers.size(), 2u);
+  // What is planned for slots of another kind in a domain is planned for that domain.
+  planned.kind = "another";
+  const Reconciliation moved = Decide(workers, {job});
+  ASSERT_EQ(moved.to_plan.size(), 1u);
+  EXPECT_TRUE(moved.to_plan[0].in_domain);
+  const Reconciliation with_new = Decide(workers, {MakeJob(2, v1::SUBMITTED, 8)});
+  ASSERT_EQ(with_new.to_plan.size(), 2u);
+  EXPECT_TRUE(with_new.to_plan[0].in_domain);
+  EXPECT_TRUE(with_new.to_plan[1].in_domain);
+}
+
+// What was refused for a domain is refused by its name, which is another one than that of the same workers without.
+TEST_F(ReconcileTest, PlansForADomainThatWereInVainAreNotAskedForAgain) {
+  std::vector<v1::Worker> workers;
+  for (const char* const name : {"workers/a", "workers/b"}) {
+    v1::Worker& worker = workers.emplace_back(MakeWorker(name, "gb200-nvl72", 4));
+    worker.set_gang_address("10.0.0.1");
+    (*worker.mutable_labels())[kNvlinkDomainLabel] = "d1";
+  }
+  v1::Job job = MakeJob(1, v1::QUEUED, 8);
+  job.set_worker_count(2);
+  memory_.planned[job.name()].kind = "another";
+  const std::string kind = SlotKind(workers[0]);
+  ASSERT_TRUE(Decide(workers, {job}).to_plan.at(0).in_domain);
+  memory_.refusals[job.name()].tries[ClusterName(kind, 4, 2, /*in_domain=*/true)] = kMostTries;
+  memory_.refusals[job.name()].text = "for 8, no recipe fits";
+  const Reconciliation refused = Decide(workers, {job});
+  EXPECT_TRUE(refused.to_plan.empty());
+  EXPECT_NE(refused.waits.at(job.name()).reason.find("no recipe fits"), std::string::npos) << "its slots are left to others";
+  // A recipe for a domain for which nothing else was found without trains where the domain is another.
+  memory_.planned[job.name()] = {.kind = kind, .in_domain = true};
+  memory_.refusals[job.name()].tries = {{ClusterName(kind, 4, 2), kMostTries}};
+  (*workers[1].mutable_labels())[kNvlinkDomainLabel] = "d2";
+  const Reconciliation leaves = Decide(workers, {job});
+  EXPECT_TRUE(leaves.to_plan.empty());
+  EXPECT_EQ(leaves.grants.size(), 1u);
+}
+
+// One slot is free. Where it is given to another job, stopping the running one would be in vain.
+TEST_F(ReconcileTest, RoomIsMadeBesideWhatIsGivenAwayNow) {
+  const std::vector<v1::Worker> workers = {MakeWorker("workers/a", "h100-sxm-80", 2)};
+  v1::Job running = MakeJob(1, v1::RUNNING, 1), first = MakeJob(2, v1::QUEUED, 1), second = MakeJob(3, v1::QUEUED, 2);
+  first.mutable_spec()->mutable_policy()->set_priority(2);
+  second.mutable_spec()->mutable_policy()->set_priority(1);
+  preempts_ = true;
+  leases_ = {{.job = running.name(), .epoch = 1, .worker = "workers/a", .slots = 1}};
+  const Reconciliation alone = Decide(workers, {running, second});
+  ASSERT_EQ(alone.to_stop.size(), 1u);
+  EXPECT_EQ(alone.to_stop[0].job, running.name());
+  EXPECT_EQ(alone.to_stop[0].because, second.name() + ", of priority 1, waits for its slots");
+  EXPECT_NE(alone.waits.at(second.name()).reason.find("; 1 job of lower priority is asked to save and make room"),
+            std::string::npos);
+  preempts_ = false;
+  EXPECT_TRUE(Decide(workers, {}).to_stop.empty());
+  preempts_ = true;
+  const Reconciliation beside = Decide(workers, {first});
+  EXPECT_EQ(beside.grants.size(), 1u);
+  EXPECT_TRUE(beside.to_stop.empty());
+}
+
+// Two running jobs of one slot each make room for one of two slots, and stop one after the other. A third would be over at once.
+class PreemptionTest : public ReconcileTest {
+ protected:
+  PreemptionTest() {
+    preempts_ = true;
+    urgent_.mutable_spec()->mutable_policy()->set_priority(5);
+    small_.mutable_spec()->mutable_recipe()->mutable_training()->set_steps(1);
+    small_.mutable_chosen()->set_step_time_seconds(0.001);
+    for (v1::Job* const victim : {&first_, &second_}) {
+      victim->set_epoch(1);
+      leases_.push_back({.job = victim->name(), .epoch = 1, .worker = "workers/a", .slots = 1});
+    }
+  }
+
+  // They were asked to, and have an hour for it; `ended` have stopped.
+  Reconciliation DecideWhileTheyStop(const std::vector<v1::Job*>& ended) {
+    for (v1::Job* const victim : {&first_, &second_}) {
+      victim->mutable_stop()->set_save(true);
+      victim->mutable_stop()->set_request_time_us(kNowUs);
+      victim->mutable_stop()->set_deadline_time_us(kNowUs + 3600 * int64_t{1'000'000});
+    }
+    for (v1::Job* const one : ended) {
+      one->clear_stop();
+      one->set_state(v1::QUEUED);
+      std::erase_if(leases_, [&](const Lease& lease) { return lease.job == one->name(); });
+    }
+    return Decide(workers_, {first_, second_, urgent_, small_});
+  }
+
+  const std::vector<v1::Worker> workers_ = {MakeWorker("workers/a", "h100-sxm-80", 2)};
+  v1::Job small_ = MakeJob(1, v1::QUEUED, 1), first_ = MakeJob(2, v1::RUNNING, 1), second_ = MakeJob(3, v1::RUNNING, 1),
+          urgent_ = MakeJob(4, v1::QUEUED, 2);
+};
+
+TEST_F(PreemptionTest, TheRoomThatJobsMakeOneAfterTheOtherIsForWhomTheyMakeIt) {
+  EXPECT_EQ(Decide(workers_, {first_, second_, urgent_, small_}).to_stop.size(), 2u);
+  const Reconciliation both = DecideWhileTheyStop({});
+  EXPECT_TRUE(both.to_stop.empty());
+  const std::string& reason = both.waits.at(urgent_.name()).reason;
+  EXPECT_NE(reason.find("position 1, starts as soon as jobs have stopped that were asked to"), std::string::npos) << reason;
+  const Reconciliation one = DecideWhileTheyStop({&first_});
+  EXPECT_TRUE(one.to_stop.empty());
+  EXPECT_TRUE(one.grants.empty()) << one.grants[0].job << " takes the room";
+  const Reconciliation none = DecideWhileTheyStop({&first_, &second_});
+  EXPECT_TRUE(none.to_stop.empty());
+  ASSERT_EQ(none.grants.size(), 1u);
+  EXPECT_EQ(none.grants[0].job, urgent_.name());
+}
+
+// Those that stop go on before others of their priority, and nobody else has to stop.
+TEST_F(PreemptionTest, JobsThatMadeRoomForOneThatIsCancelledGoOnFirst) {
+  urgent_.set_state(v1::CANCELLED);
+  v1::Job background = MakeJob(5, v1::RUNNING, 1);
+  background.mutable_spec()->mutable_policy()->set_priority(-1);
+  leases_.push_back({.job = background.name(), .epoch = 1, .worker = "workers/b", .slots = 1});
+  Decide({}, {background});
+  EXPECT_TRUE(DecideWhileTheyStop({}).to_stop.empty());
+  const Reconciliation one = DecideWhileTheyStop({&first_});
+  EXPECT_TRUE(one.to_stop.empty());
+  ASSERT_EQ(one.grants.size(), 1u);
+  EXPECT_EQ(one.grants[0].job, first_.name()) << "the other was submitted before, and has not run";
+}
+
+// Of two types in one pool: nobody before it could use what the second wants.
+TEST_F(PreemptionTest, NobodyWaitsForRoomBehindAJobOfOtherWorkers) {
+  const v1::Worker other = MakeWorker("workers/b", "a100-sxm-80", 2);
+  v1::Job before = MakeJob(5, v1::QUEUED, 2), running = MakeJob(6, v1::RUNNING, 2), too_large = MakeJob(7, v1::QUEUED, 4);
+  before.mutable_spec()->mutable_resources()->set_device_type(other.device().type());
+  for (v1::Job* const one : {&before, &running, &too_large}) one->mutable_spec()->mutable_policy()->set_priority(9);
+  urgent_.mutable_spec()->mutable_resources()->set_device_type(workers_[0].device().type());
+  leases_.push_back({.job = running.name(), .epoch = 1, .worker = other.name(), .slots = 2});
+  const Reconciliation decision = Decide({workers_[0], other}, {first_, second_, urgent_, before, running, too_large});
+  EXPECT_EQ(decision.waits.at(urgent_.name()).position, 3);
+  ASSERT_EQ(decision.to_stop.size(), 2u);
+  // Behind one that could use them, and does not stop anybody before it may start, it waits.
+  v1::Job same = MakeJob(8, v1::QUEUED, 2);
+  same.mutable_spec()->mutable_policy()->set_priority(8);
+  same.mutable_spec()->mutable_resources()->set_device_type(workers_[0].device().type());
+  same.set_not_before_time_us(kNowUs + 5'000'000);
+  const Reconciliation behind = Decide({workers_[0], other}, {same});
+  EXPECT_TRUE(behind.to_stop.empty());
+  EXPECT_EQ(behind.decide_at_us, kNowUs + 5'000'000);
 }
 
 TEST_F(ReconcileTest, AJobThatBacksOffKeepsItsPlaceAndSaysUntilWhen) {

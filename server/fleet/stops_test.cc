@@ -47,6 +47,99 @@ class StopsTest : public FleetTest {
   }
 };
 
+TEST_F(StopsTest, JobsOfLowerPrioritySaveAndMakeRoomWhereTheServerPreempts) {
+  for (const bool preempt : {false, true}) {
+    StopController();
+    preempt_ = preempt;
+    StartController();
+    TestAgent agent(preempt ? "preempting" : "waiting");
+    const v1::LeaseId low = BeginSaving(&agent);
+    v1::Job urgent = MakeJob(2);
+    urgent.mutable_spec()->mutable_policy()->set_priority(5);
+    const std::string high = Submit(urgent);
+    AwaitReason(high, "2 slots are wanted on one worker");
+    AwaitDecision();
+    EXPECT_EQ(HasStop(agent), preempt);
+    if (!preempt) {
+      ReportEnd(&agent, low, absl::OkStatus());
+      ReportEnd(&agent, agent.link.NextStart().lease(), absl::OkStatus());
+      continue;
+    }
+    const v1::StopAttempt stop = NextStop(&agent);
+    EXPECT_TRUE(stop.save());
+    EXPECT_GT(stop.grace_seconds(), 0);
+    EXPECT_LE(stop.grace_seconds(), absl::ToDoubleSeconds(preempt_grace_));
+    EXPECT_EQ(Get(low.job()).stop().reason(), high + ", of priority 5, waits for its slots");
+    SaveAndStop(&agent, low, 6);
+    const v1::StartAttempt start = agent.link.NextStart();
+    EXPECT_EQ(start.lease().job(), high);
+    EXPECT_EQ(Get(low.job()).state(), QUEUED);
+    EXPECT_EQ(Get(low.job()).restarts(), 0);
+    // Nobody of the same priority makes room.
+    v1::Job same = MakeJob(2);
+    same.mutable_spec()->mutable_policy()->set_priority(5);
+    const std::string other = Submit(same);
+    AwaitReason(other, "2 slots are wanted on one worker");
+    AwaitDecision();
+    EXPECT_FALSE(HasStop(agent));
+    ReportEnd(&agent, start.lease(), absl::OkStatus());
+    ReportEnd(&agent, agent.link.NextStart().lease(), absl::OkStatus());
+    const v1::StartAttempt again = agent.link.NextStart();
+    EXPECT_EQ(again.lease().job(), low.job());
+    EXPECT_EQ(again.resume_step(), 6);
+  }
+}
+
+// Two jobs of one slot each, beside a third that waits for one, and what becomes of the slots that they give up in turns.
+TEST_F(StopsTest, RoomIsKeptForWhomItIsMadeAndIsTheirsAgainWhoMadeItWhenThatIsCancelled) {
+  for (const bool cancel : {false, true}) {
+    StopController();
+    preempt_ = true;
+    StartController();
+    TestAgent agent(cancel ? "cancelled" : "made-room");
+    Connect(&agent);
+    const auto begin = [&] {
+      v1::Job job = MakeJob(1);
+      job.mutable_spec()->mutable_recipe()->mutable_checkpoint()->set_interval(5);
+      Submit(job);
+      const v1::LeaseId lease = agent.link.NextStart().lease();
+      Train(&agent, lease, 1, 6);
+      return lease;
+    };
+    const v1::LeaseId first = begin(), second = begin();
+    const std::string waiting = Submit(MakeJob(1));
+    AwaitReason(waiting, "position 1");
+    v1::Job urgent = MakeJob(2);
+    urgent.mutable_spec()->mutable_policy()->set_priority(5);
+    const std::string high = Submit(urgent);
+    AwaitReason(high, "position 1");
+    NextStop(&agent);
+    NextStop(&agent);
+    if (cancel) {
+      Cancel(high, /*save=*/false, "not needed");
+      SaveAndStop(&agent, first, 6);
+      EXPECT_EQ(agent.link.NextStart().lease().job(), first.job()) << "before the one that has waited for longer";
+      SaveAndStop(&agent, second, 6);
+      EXPECT_EQ(agent.link.NextStart().lease().job(), second.job());
+      EXPECT_FALSE(HasStop(agent));
+      EXPECT_EQ(Get(waiting).state(), QUEUED);
+      EXPECT_EQ(Get(first.job()).restarts() + Get(second.job()).restarts(), 0);
+      continue;
+    }
+    SaveAndStop(&agent, first, 6);
+    AwaitReason(high, "starts as soon as jobs have stopped that were asked to");
+    AwaitDecision();
+    EXPECT_EQ(Get(first.job()).state(), QUEUED);
+    EXPECT_EQ(Get(waiting).state(), QUEUED);
+    SaveAndStop(&agent, second, 6);
+    const v1::LeaseId lease = agent.link.NextStart().lease();
+    EXPECT_EQ(lease.job(), high);
+    EXPECT_FALSE(HasStop(agent));
+    for (const std::string& job : {waiting, first.job(), second.job()}) Cancel(job, /*save=*/false, "enough seen");
+    ReportEnd(&agent, lease, absl::OkStatus());
+  }
+}
+
 TEST_F(StopsTest, ACancelledJobSavesFirst) {
   const v1::LeaseId lease = BeginSaving(&agent_);
   const v1::Job cancelled = Cancel(lease.job(), /*save=*/true, "enough seen");

@@ -11,8 +11,6 @@
 namespace legoai::server {
 namespace {
 
-constexpr absl::Duration kLongestGrace = absl::Hours(24);
-
 v1::StopRequest MakeStop(bool save, std::string_view reason, absl::Duration grace, int64_t now_us) {
   v1::StopRequest stop;
   stop.set_save(save);
@@ -60,9 +58,9 @@ const std::string& ReasonOf(const v1::Job& job) { return job.has_stop() ? job.st
 absl::StatusOr<absl::Duration> StopGrace(std::string_view field, double seconds) {
   if (seconds == 0) return kDefaultStopGrace;
   const absl::Duration grace = absl::Seconds(seconds);
-  if (std::isfinite(seconds) && seconds > 0 && grace <= kLongestGrace) return grace;
+  if (std::isfinite(seconds) && seconds > 0 && grace <= kLongestStopGrace) return grace;
   return FieldError(field, absl::StrCat(seconds),
-                    absl::StrCat("must be above 0 and at most ", absl::ToInt64Seconds(kLongestGrace), ", or left out for ",
+                    absl::StrCat("must be above 0 and at most ", absl::ToInt64Seconds(kLongestStopGrace), ", or left out for ",
                                  absl::ToInt64Seconds(kDefaultStopGrace)));
 }
 

@@ -17,7 +17,7 @@
 namespace legoai::server {
 
 // How long trainers may take to save when nobody has said.
-inline constexpr absl::Duration kDefaultStopGrace = absl::Seconds(60);
+inline constexpr absl::Duration kDefaultStopGrace = absl::Seconds(60), kLongestStopGrace = absl::Hours(24);
 
 // `seconds` as a request has them; 0: kDefaultStopGrace. Errors: FieldError if it is negative, no number, or more than a day.
 absl::StatusOr<absl::Duration> StopGrace(std::string_view field, double seconds);

@@ -43,6 +43,7 @@
 #include "server/http/http_server.h"
 #include "server/jobs/notifier.h"
 #include "server/jobs/request_checks.h"
+#include "server/jobs/stop.h"
 #include "server/leader/election.h"
 #include "server/leader/leader_client.h"
 #include "server/main/listen_address.h"
@@ -93,6 +94,8 @@ ABSL_FLAG(int64_t, sim_processes, 0, "lego-sim processes that plan; 0: as many a
 ABSL_FLAG(absl::Duration, lease_ttl, absl::Seconds(15), "how long an agent may be silent before its jobs restart elsewhere");
 ABSL_FLAG(absl::Duration, heartbeat_interval, absl::Seconds(2), "how often agents send heartbeats");
 ABSL_FLAG(absl::Duration, replan_grace, absl::Seconds(30), "how long a job waits for lost slots before it is planned for fewer");
+ABSL_FLAG(bool, preempt, false, "running jobs of lower priority save and make room for the one that is first in a pool's queue");
+ABSL_FLAG(absl::Duration, preempt_grace, legoai::server::kDefaultStopGrace, "how long they may take to save, with --preempt");
 ABSL_FLAG(absl::Duration, forget_workers, absl::Hours(168), "how long a lost worker stays listed");
 
 namespace legoai::server {
@@ -113,6 +116,8 @@ absl::StatusOr<ControllerOptions> ReadTimes() {
   options.lease_ttl = absl::GetFlag(FLAGS_lease_ttl);
   options.heartbeat_interval = absl::GetFlag(FLAGS_heartbeat_interval);
   options.replan_grace = absl::GetFlag(FLAGS_replan_grace);
+  options.preempt = absl::GetFlag(FLAGS_preempt);
+  options.preempt_grace = absl::GetFlag(FLAGS_preempt_grace);
   options.forget_workers = absl::GetFlag(FLAGS_forget_workers);
   if (options.heartbeat_interval < absl::Milliseconds(20) || options.heartbeat_interval > absl::Minutes(1))
     return TimeError("--heartbeat_interval", options.heartbeat_interval, "must be 20ms to 1m");
@@ -120,6 +125,8 @@ absl::StatusOr<ControllerOptions> ReadTimes() {
     return TimeError("--lease_ttl", options.lease_ttl, "must be at least twice --heartbeat_interval");
   if (options.replan_grace < absl::ZeroDuration())
     return TimeError("--replan_grace", options.replan_grace, "must not be negative");
+  if (options.preempt_grace <= absl::ZeroDuration() || options.preempt_grace > kLongestStopGrace)
+    return TimeError("--preempt_grace", options.preempt_grace, "must be above 0 and at most 24h");
   if (options.forget_workers < options.lease_ttl)
     return TimeError("--forget_workers", options.forget_workers, "must be at least --lease_ttl");
   return options;

@@ -21,10 +21,11 @@ constexpr char kPredictedTraceEnd[] = "/predictedTrace";
 absl::StatusOr<v1::Cluster> PlannedCluster(const v1::Job& job, const std::string& planned_for,
                                            const std::vector<v1::Worker>& workers) {
   const int64_t count = std::max<int64_t>(1, job.worker_count()), slots = job.world_size() / count;
+  const bool in_domain = IsInDomain(planned_for);
   const auto alike = std::find_if(workers.begin(), workers.end(), [&](const v1::Worker& worker) {
-    return worker.slots() >= slots && ClusterName(SlotKind(worker), slots, count) == planned_for;
+    return worker.slots() >= slots && ClusterName(SlotKind(worker), slots, count, in_domain) == planned_for;
   });
-  if (alike != workers.end()) return ClusterOf(*alike, slots, count);
+  if (alike != workers.end()) return ClusterOf(*alike, slots, count, in_domain);
   return FieldError("name", job.name(),
                     absl::StrCat("was planned for ", planned_for,
                                  ", and the server knows no worker of that kind now: connect one, or predict its step "

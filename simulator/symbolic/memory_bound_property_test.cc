@@ -1,5 +1,6 @@
 // Random legal recipes of small models, captured: the closed-form bound never exceeds the captured peak, and it is no trifle. The
-// captures also pass through the memory and the step simulator, so every operator that a recipe runs has its row and its cost.
+// captures also pass through the memory and the step simulator, so every operator that a recipe runs has its row and its cost;
+// nor does the bound of the step time exceed the simulated one.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include "simulator/engine/step_simulation.h"
 #include "simulator/memory/memory_simulator.h"
 #include "simulator/symbolic/memory_bound.h"
+#include "simulator/symbolic/step_bound.h"
 
 namespace legoai::sim {
 namespace {
@@ -142,7 +144,7 @@ Captured CaptureStages(const parallel::ResolvedRecipe& resolved) {
   return captured;
 }
 
-void ExpectStepSimulates(const Captured& captured, int64_t world) {
+void ExpectStepSimulates(const Captured& captured, const parallel::ResolvedRecipe& resolved, int64_t world) {
   for (const char* type : {"h100-sxm-80", "cpu"}) {
     auto cluster = MakeCluster(*FindDevice(type), world, 1);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
@@ -158,6 +160,10 @@ void ExpectStepSimulates(const Captured& captured, int64_t world) {
         b.compute_seconds() + b.exposed_communication_seconds() + b.bubble_seconds() + b.launch_seconds() + b.optimizer_seconds(),
         step->step_seconds, 1e-4 * step->step_seconds);
     EXPECT_GT(b.optimizer_seconds(), 0);
+    const auto bound = BoundStepSeconds(resolved, *cluster);
+    ASSERT_TRUE(bound.ok()) << bound.status();
+    EXPECT_GT(*bound, 0);
+    EXPECT_LE(*bound, step->step_seconds * (1 + 1e-9)) << type;
   }
 }
 
@@ -187,7 +193,7 @@ TEST(MemoryBoundPropertyTest, NeverExceedsTheCapturedPeak) {
       // Of small shards held in bf16, more of the peak is what the bound leaves out: buffers of values and gradients in fp32.
       EXPECT_GT(share, recipe.training().dtype() == v1::BFLOAT16 ? 0.25 : 0.3) << "stage " << i;
     }
-    ExpectStepSimulates(captured, world);
+    ExpectStepSimulates(captured, *resolved, world);
   }
   std::printf("bound / captured peak: mean %.2f, from %.2f to %.2f\n", sum / static_cast<double>(stages), loosest, closest);
 }

@@ -35,6 +35,7 @@
 
 ABSL_FLAG(bool, json, false, "rows as JSON");
 ABSL_FLAG(int32_t, agents, 1000, "simulated agents, each with a job that runs");
+ABSL_FLAG(int32_t, gang, 1, "agents of each job that runs");
 ABSL_FLAG(int32_t, jobs, 100'000, "finished jobs in the store");
 ABSL_FLAG(int32_t, seconds, 20, "of load");
 ABSL_FLAG(std::string, store, "sqlite", "the server's store: sqlite, or postgresql, a database of its own on this machine");
@@ -53,7 +54,9 @@ void Check(const absl::Status& status) {
 // One agent's stream: what it sends waits in a queue, as gRPC takes one message at a time.
 class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
  public:
-  SimulatedAgent(v1::WorkerService::Stub* stub, const v1::Worker& worker, const v1::LeaseId& lease) : lease_(lease) {
+  // `is_first`: of the job's agents it tells how the steps go; the others tell what they log.
+  SimulatedAgent(v1::WorkerService::Stub* stub, const v1::Worker& worker, const v1::LeaseId& lease, bool is_first)
+      : lease_(lease), is_first_(is_first) {
     v1::FromAgent hello;
     *hello.mutable_hello()->mutable_worker() = worker;
     *hello.mutable_hello()->add_leases() = lease;
@@ -74,9 +77,14 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
     v1::Telemetry& fact = *telemetry.mutable_telemetry();
     fact.set_sequence(++facts_);
     *fact.mutable_lease() = lease_;
-    fact.mutable_metrics()->set_step(facts_);
-    fact.mutable_metrics()->set_loss(1.0);
-    fact.mutable_metrics()->set_step_seconds(1.0);
+    if (is_first_) {
+      fact.mutable_metrics()->set_step(facts_);
+      fact.mutable_metrics()->set_loss(1.0);
+      fact.mutable_metrics()->set_step_seconds(1.0);
+    } else {
+      fact.mutable_log()->set_level("info");
+      fact.mutable_log()->set_text("is well");
+    }
     Send(telemetry);
   }
 
@@ -157,6 +165,7 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
   }
 
   const v1::LeaseId lease_;
+  const bool is_first_;
   grpc::ClientContext context_;
   v1::ToAgent incoming_;
   Mutex mutex_;
@@ -193,12 +202,14 @@ class Load {
     std::thread beats([&] { Beat(&over); });
     try {
       const auto begun = Clock::now();
+      const double cpu = ProcessorSeconds();
       const double submissions = Submit(absl::GetFlag(FLAGS_seconds) / 4.0);
       const std::vector<double> lists = List(500);
       while (Since(begun) < absl::GetFlag(FLAGS_seconds)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const double cores = (ProcessorSeconds() - cpu) / Since(begun);
       over = true;
       beats.join();
-      Report(submissions, lists);
+      Report(submissions, lists, cores);
     } catch (...) {
       over = true;
       if (beats.joinable()) beats.join();
@@ -221,7 +232,7 @@ class Load {
     return job;
   }
 
-  // As a server leaves them: finished jobs, and one that runs on each worker.
+  // As a server leaves them: finished jobs, and one that runs on each worker, or on each so many.
   void Seed() {
     std::filesystem::create_directories(service_.Path("data"));
     auto opened = store::OpenStore(service_.StoreUrl());
@@ -236,18 +247,24 @@ class Load {
       }));
     }
     Check((*opened)->Write([&](store::Transaction& transaction) -> absl::Status {
-      for (int i = 0; i < agents; ++i) {
+      const int gang = absl::GetFlag(FLAGS_gang);
+      for (int first = 0; first < agents; first += gang) {
+        const int workers = std::min(gang, agents - first);
         v1::Job job = MakeJob(v1::RUNNING);
-        job.set_epoch(1), job.set_attempts(1), job.set_world_size(1);
+        job.set_epoch(1), job.set_attempts(1), job.set_world_size(workers);
+        if (workers > 1) job.set_worker_count(workers);
         v1::Attempt attempt;
         attempt.set_name(job.name() + "/attempts/1");
-        attempt.set_attempt(1), attempt.set_epoch(1), attempt.set_world_size(1);
+        attempt.set_attempt(1), attempt.set_epoch(1), attempt.set_world_size(workers);
         attempt.set_state("running");
-        attempt.add_placements()->set_worker(WorkerName(i));
-        attempt.mutable_placements(0)->set_slots(1);
-        leases_.push_back(job.name());
+        for (int i = 0; i < workers; ++i) {
+          v1::Placement& placement = *attempt.add_placements();
+          placement.set_worker(WorkerName(first + i));
+          placement.set_slots(1), placement.set_first_rank(i);
+          leases_.push_back(job.name());
+          if (absl::Status status = transaction.PutWorker(WorkerOf(first + i)); !status.ok()) return status;
+        }
         job.mutable_spec()->mutable_recipe()->mutable_training()->set_steps(1'000'000'000);  // more than are reported
-        if (absl::Status status = transaction.PutWorker(WorkerOf(i)); !status.ok()) return status;
         if (absl::Status status = transaction.InsertJob(job, std::nullopt); !status.ok()) return status;
         if (absl::Status status = transaction.PutAttempt(job.name(), attempt); !status.ok()) return status;
       }
@@ -281,7 +298,8 @@ class Load {
       worker.set_build_version(std::string(launch::BuildVersion()));
       v1::LeaseId lease;
       lease.set_job(leases_[i]), lease.set_epoch(1);
-      agents_.push_back(std::make_unique<SimulatedAgent>(stubs_.back().get(), worker, lease));
+      const bool is_first = i % static_cast<size_t>(absl::GetFlag(FLAGS_gang)) == 0;
+      agents_.push_back(std::make_unique<SimulatedAgent>(stubs_.back().get(), worker, lease, is_first));
     }
     const bool all = service::Within(
         60, [this] { return std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return agent->welcome(); }); });
@@ -340,6 +358,17 @@ class Load {
     return seconds;
   }
 
+  // That the server has taken so far, on all cores.
+  double ProcessorSeconds() const {
+    std::ifstream file(absl::StrCat("/proc/", service_.server(), "/stat"));
+    std::string text;
+    std::getline(file, text, ')');  // its number and name
+    for (int field = 3; field < 14; ++field) file >> text;
+    double user = 0, system = 0;
+    file >> user >> system;
+    return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+
   int64_t ResidentBytes() const {
     std::ifstream file(absl::StrCat("/proc/", service_.server(), "/statm"));
     int64_t size = 0, resident = 0;
@@ -347,7 +376,7 @@ class Load {
     return resident * sysconf(_SC_PAGESIZE);
   }
 
-  void Report(double submissions, const std::vector<double>& lists) {
+  void Report(double submissions, const std::vector<double>& lists, double cores) {
     const bool all = service::Within(60, [this] {
       return std::all_of(agents_.begin(), agents_.end(),
                          [](const auto& agent) { return agent->acknowledged() == agent->facts(); });
@@ -363,18 +392,20 @@ class Load {
     }
     if (revoked > 0) throw std::runtime_error(absl::StrCat(revoked, " leases were revoked under load"));
     const double p50 = Quantile(beats, 0.5), p99 = Quantile(beats, 0.99), list = Quantile(lists, 0.99);
-    rows_.Note(absl::StrFormat("%d agents, %d heartbeats (%d not answered by the end), %d facts, %d jobs in the store",
-                               agents_.size(), sent, unanswered, facts, absl::GetFlag(FLAGS_jobs)));
+    rows_.Note(absl::StrFormat(
+        "%d agents, %d of each job, %d heartbeats (%d not answered by the end), %d facts, %d jobs in the store", agents_.size(),
+        absl::GetFlag(FLAGS_gang), sent, unanswered, facts, absl::GetFlag(FLAGS_jobs)));
     rows_.Add(
-        absl::StrFormat("\"store\": \"%s\", \"agents\": %d, \"jobs\": %d, \"heartbeat_p50_seconds\": %.6f, "
+        absl::StrFormat("\"store\": \"%s\", \"agents\": %d, \"gang\": %d, \"jobs\": %d, \"heartbeat_p50_seconds\": %.6f, "
                         "\"heartbeat_p99_seconds\": %.6f, "
-                        "\"durable_submissions_per_second\": %.1f, \"list_p99_seconds\": %.6f, \"server_resident_bytes\": %d",
-                        absl::GetFlag(FLAGS_store), agents_.size(), absl::GetFlag(FLAGS_jobs), p50, p99, submissions, list,
-                        ResidentBytes()),
+                        "\"durable_submissions_per_second\": %.1f, \"list_p99_seconds\": %.6f, \"server_resident_bytes\": %d, "
+                        "\"server_cores\": %.3f",
+                        absl::GetFlag(FLAGS_store), agents_.size(), absl::GetFlag(FLAGS_gang), absl::GetFlag(FLAGS_jobs), p50,
+                        p99, submissions, list, ResidentBytes(), cores),
         absl::StrFormat(
             "heartbeat p50 %.2f ms, p99 %.2f ms; %.0f durable submissions a second; list p99 %.2f ms; server %.0f MiB "
-            "resident",
-            p50 * 1e3, p99 * 1e3, submissions, list * 1e3, static_cast<double>(ResidentBytes()) / (1 << 20)));
+            "resident, %.2f cores busy",
+            p50 * 1e3, p99 * 1e3, submissions, list * 1e3, static_cast<double>(ResidentBytes()) / (1 << 20), cores));
   }
 
   void End() {

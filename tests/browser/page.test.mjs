@@ -210,7 +210,8 @@ test('a step: where its time goes, rank by rank, predicted above traced', () => 
     /^exposed communication of 4 ranks in 16 reports: from 1\d\.\d ms to 4\d\.\d ms/);
   const collectives = section('Collectives');
   assert.match(
-    await collectives.locator('tbody tr').first().innerText(), /^reduce scatter\s+dp_shard\s+13\s+.*48\.6 %\s+rank \d, 3\d\.\d ms/s);
+    await collectives.locator('tbody tr').first().innerText(),
+    /^reduce scatter\s+dp_shard\s+13\s+.*48\.6 %\s+rank \d, 3\d\.\d ms/s);
 
   const traces = section('One step, predicted and traced');
   assert.equal(await traces.locator('select option').count(), 4);
@@ -244,7 +245,8 @@ test('a step: where its time goes, rank by rank, predicted above traced', () => 
   await page.mouse.move(box.x + 420, box.y + 80, { steps: 4 });
   await page.mouse.up();
   await page.waitForFunction(
-    () => [...document.querySelectorAll('.timeline-box button')].some((button) => button.textContent === 'All' && !button.disabled));
+    () => [...document.querySelectorAll('.timeline-box button')]
+      .some((button) => button.textContent === 'All' && !button.disabled));
   await traces.getByRole('button', { name: 'Later →' }).click();
   await traces.getByRole('button', { name: 'Zoom in' }).click();
   await all.click();
@@ -462,7 +464,8 @@ test('curves: smoothing, a logarithmic axis, time, zoom, another run, and a tabl
   await page.mouse.move(box.x + 0.2 * box.width, box.y + 60, { steps: 4 });
   await page.mouse.up();
   await page.waitForFunction(() => document.querySelector('.controls select option[value=part]'));
-  const shown = () => page.locator('.stat-value').first().innerText().then((text) => Number.parseInt(text.replaceAll(',', ''), 10));
+  const shown = () => page.locator('.stat-value').first().innerText()
+    .then((text) => Number.parseInt(text.replaceAll(',', ''), 10));
   assert.ok(stepOf(await tipAt(0.95)) < 0.3 * await shown(), 'a tenth to a fifth of all steps');
   await page.getByRole('combobox', { name: 'Zoom', exact: true }).selectOption('all');
   await page.waitForFunction(() => !document.querySelector('.controls select option[value=part]'));

@@ -1,25 +1,8 @@
 // Trainers that are asked to stop, with a checkpoint or without one, by an agent that is a process, against a scripted server.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <signal.h>
-
-#include <filesystem>
-#include <map>
-
-#include "absl/strings/str_cat.h"
-#include "core/checkpoint/directory.h"
-#include "core/process/run_directory.h"
-#include "worker/agent/testing/agent_fixture.h"
+#include "worker/agent/testing/agent_test_names.h"
 
 namespace legoai::agent {
 namespace {
-
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using State = testing::ScriptedServer::State;
 
 using StopsTest = testing::AgentTest;
 

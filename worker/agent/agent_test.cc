@@ -1,34 +1,19 @@
 // The agent as a process, with real trainers, against a scripted server.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
-#include <map>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
 #include "core/flight/flight_analysis.h"
 #include "core/flight/flight_files.h"
 #include "core/process/build_version.h"
-#include "core/process/run_directory.h"
-#include "worker/agent/testing/agent_fixture.h"
+#include "worker/agent/testing/agent_test_names.h"
 #include "worker/launch/testing/rank_stopper.h"
 
 namespace legoai::agent {
 namespace {
-
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using State = testing::ScriptedServer::State;
 
 using RealTrainersTest = testing::AgentTest;
 

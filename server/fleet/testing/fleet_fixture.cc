@@ -144,6 +144,8 @@ void FleetTest::StartController() {
   options.lease_ttl = absl::Seconds(1000);  // of a clock that tests set forward
   options.heartbeat_interval = absl::Seconds(300);
   options.replan_grace = absl::ZeroDuration();
+  options.preempt = preempt_;
+  options.preempt_grace = preempt_grace_;
   options.make_estimator = [this] { return std::make_unique<ClosedFormEstimator>(&hold_plans_, &hold_steps_, &largest_world_); };
   options.simulators = 2;
   options.planned_by = planned_by_;

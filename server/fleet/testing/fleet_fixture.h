@@ -140,6 +140,8 @@ class FleetTest : public testing::Test {
   std::atomic<int64_t> hold_steps_{0};        // plans of trainings of so many steps wait
   std::string planned_by_ = "the test";       // of the next controller
   bool reuse_plans_ = false;                  // of the next controller: most tests want each plan to be made
+  bool preempt_ = false;                      // of the next controller
+  absl::Duration preempt_grace_ = absl::Seconds(30);
   std::atomic<int64_t> largest_world_{64};    // more ranks than this do not fit
   int64_t submitted_ = 0;
   TestAgent agent_{"a"};  // of two slots; not connected yet

@@ -61,7 +61,7 @@ const USE_MS = 10_000;
 
 function Compared({ attempt, job, points }: { attempt: Attempt | null; job: Job; points: StepMetrics[] }) {
   const soFar = attempt ? measuredSoFar(points, attempt.attempt) : null;
-  const predictedStep = attempt?.predicted_step_seconds ?? job.chosen?.step_time_seconds ?? null;
+  const predictedStep = (attempt ? attempt.predicted_step_seconds : job.chosen?.step_time_seconds) ?? null;
   const predictedPeak = attempt?.predicted_peak_memory_bytes ?? job.chosen?.peak_memory_bytes ?? null;
   const [workers, setWorkers] = useState<Worker[] | null>(null);
   const running = job.state === 'running';

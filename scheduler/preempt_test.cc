@@ -1,0 +1,201 @@
+// Against all sets of running jobs.
+#include "scheduler/preempt.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace legoai::scheduler {
+namespace {
+
+int64_t Uniform(std::mt19937& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
+
+Snapshot RandomSnapshot(std::mt19937& random) {
+  Snapshot snapshot;
+  for (int i = 0; i < 4; ++i) {
+    WorkerView worker;
+    worker.name = "w" + std::to_string(i);
+    worker.pool = "default";
+    worker.slots = worker.free = Uniform(random, 1, 4);
+    worker.accepts = Uniform(random, 0, 5) > 0;
+    worker.gang = worker.kind = Uniform(random, 0, 2) == 0 ? "x" : "y";
+    snapshot.workers.push_back(worker);
+  }
+  for (int i = 0; i < 7; ++i) {
+    RunningJob job;
+    job.name = "r" + std::to_string(i);
+    job.priority = Uniform(random, 0, 3);
+    job.stopping = Uniform(random, 0, 5) == 0;
+    for (WorkerView& worker : snapshot.workers) {
+      if (worker.free == 0 || Uniform(random, 0, 2) > 0) continue;
+      job.slots[worker.name] = Uniform(random, 1, worker.free);
+      worker.free -= job.slots[worker.name];
+    }
+    snapshot.running.push_back(job);
+  }
+  WaitingJob waiting;
+  waiting.name = "j";
+  waiting.pool = "default";
+  waiting.priority = Uniform(random, 0, 4);
+  waiting.slots = Uniform(random, 1, 4);
+  waiting.workers = Uniform(random, 1, 3);
+  waiting.kind = Uniform(random, 0, 2) == 0 ? "" : Uniform(random, 0, 1) == 0 ? "x" : "y";
+  snapshot.waiting.push_back(waiting);
+  return snapshot;
+}
+
+// Whether the scheduler starts it once these, and those that stop already, are gone.
+bool Starts(Snapshot snapshot, const std::set<std::string>& gone) {
+  for (const RunningJob& job : snapshot.running) {
+    if (!job.stopping && gone.count(job.name) == 0) continue;
+    for (WorkerView& worker : snapshot.workers) {
+      const auto slots = job.slots.find(worker.name);
+      worker.free += slots == job.slots.end() ? 0 : slots->second;
+    }
+  }
+  std::erase_if(snapshot.running, [&](const RunningJob& job) { return job.stopping || gone.count(job.name) > 0; });
+  return !Schedule(absl::UnixEpoch(), snapshot).grants.empty();
+}
+
+// Without the workers of other kinds, where some of the kind of its recipe could hold the job.
+Snapshot OfItsKind(const Snapshot& snapshot) {
+  Snapshot of_kind = snapshot, idle = snapshot;
+  std::erase_if(of_kind.workers, [&](const WorkerView& worker) { return worker.kind != snapshot.waiting[0].kind; });
+  idle.workers = of_kind.workers;
+  idle.running.clear();
+  for (WorkerView& worker : idle.workers) worker.free = worker.slots;
+  return Starts(idle, {}) ? of_kind : snapshot;
+}
+
+int64_t LargestPriority(const Snapshot& snapshot, const std::set<std::string>& names) {
+  int64_t largest = INT64_MIN;
+  for (const RunningJob& job : snapshot.running) {
+    if (names.count(job.name) > 0) largest = std::max(largest, job.priority);
+  }
+  return largest;
+}
+
+TEST(MakeRoom, StopsNoMoreThanNeededAndNoneOfAtLeastItsPriority) {
+  const uint32_t first = std::random_device{}();
+  std::printf("seed %u\n", first);
+  int64_t made = 0, of_gangs = 0, beside_others = 0;
+  for (uint32_t round = 0; round < 2000; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << first << ", round " << round);
+    std::mt19937 random(first + round);
+    const Snapshot snapshot = RandomSnapshot(random);
+    const Snapshot own = OfItsKind(snapshot);
+    const WaitingJob& job = snapshot.waiting[0];
+    const std::vector<std::string> names = MakeRoom(snapshot, job);
+    const std::set<std::string> chosen(names.begin(), names.end());
+    ASSERT_EQ(chosen.size(), names.size());
+    std::vector<std::string> smaller;  // all that may be stopped
+    for (const RunningJob& one : snapshot.running) {
+      if (!one.stopping && one.priority < job.priority) smaller.push_back(one.name);
+    }
+    for (const std::string& name : names) {
+      EXPECT_EQ(std::count(smaller.begin(), smaller.end(), name), 1) << name;
+      std::set<std::string> fewer = chosen;
+      fewer.erase(name);
+      EXPECT_FALSE(Starts(own, fewer)) << name << " need not stop";
+    }
+    const bool needs_none = Starts(snapshot, {}), all_do = Starts(own, {smaller.begin(), smaller.end()});
+    ASSERT_EQ(names.empty(), needs_none || !all_do);
+    if (names.empty()) continue;
+    ++made, of_gangs += job.workers > 1, beside_others += own.workers.size() < snapshot.workers.size();
+    ASSERT_TRUE(Starts(own, chosen));
+    int64_t best = INT64_MAX;
+    for (uint32_t set = 0; set < (1u << smaller.size()); ++set) {
+      std::set<std::string> tried;
+      for (size_t i = 0; i < smaller.size(); ++i) {
+        if (set >> i & 1) tried.insert(smaller[i]);
+      }
+      if (LargestPriority(snapshot, tried) < best && Starts(own, tried)) best = LargestPriority(snapshot, tried);
+    }
+    EXPECT_EQ(LargestPriority(snapshot, chosen), best);
+    if (HasFailure()) return;
+  }
+  std::printf("%ld times room is made, %ld of them for gangs\n", static_cast<long>(made), static_cast<long>(of_gangs));
+  EXPECT_GT(made, 200);
+  EXPECT_GT(of_gangs, 50);
+  EXPECT_GT(beside_others, 50);
+}
+
+// Starts what a decision gives. Whether the job "j" still waits.
+bool Decide(Snapshot* snapshot) {
+  for (const Grant& grant : Schedule(absl::UnixEpoch(), *snapshot).grants) {
+    const auto place = std::find_if(snapshot->waiting.begin(), snapshot->waiting.end(),
+                                    [&](const WaitingJob& one) { return one.name == grant.job; });
+    RunningJob running{.name = grant.job, .slots = {}, .priority = place->priority};
+    for (WorkerView& worker : snapshot->workers) {
+      if (std::count(grant.workers.begin(), grant.workers.end(), worker.name) == 0) continue;
+      running.slots[worker.name] = grant.slots, worker.free -= grant.slots;
+    }
+    snapshot->running.push_back(running);
+    snapshot->waiting.erase(place);
+  }
+  return std::any_of(snapshot->waiting.begin(), snapshot->waiting.end(), [](const WaitingJob& one) { return one.name == "j"; });
+}
+
+// One that has stopped waits again, as those do that made room.
+void EndAndQueue(size_t index, const WaitingJob& like, Snapshot* snapshot) {
+  const RunningJob over = snapshot->running[index];
+  snapshot->running.erase(snapshot->running.begin() + static_cast<std::ptrdiff_t>(index));
+  for (WorkerView& worker : snapshot->workers) {
+    const auto slots = over.slots.find(worker.name);
+    worker.free += slots == over.slots.end() ? 0 : slots->second;
+  }
+  if (over.slots.empty() || over.priority >= like.priority) return;
+  WaitingJob again = like;
+  again.name = over.name, again.priority = over.priority, again.restarting = true;
+  again.slots = over.slots.begin()->second, again.workers = static_cast<int64_t>(over.slots.size());
+  snapshot->waiting.push_back(again);
+}
+
+// The victims stop one after the other, and are queued again, beside others who would take any room: the job starts at the latest
+// when all have stopped, and nobody else is asked to.
+TEST(MakeRoom, TheRoomIsKeptForWhomItIsMade) {
+  const uint32_t first = std::random_device{}();
+  std::printf("seed %u\n", first);
+  int64_t in_turns = 0;
+  for (uint32_t round = 0; round < 4000; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << first << ", round " << round);
+    std::mt19937 random(first + round);
+    Snapshot snapshot = RandomSnapshot(random);
+    const WaitingJob job = snapshot.waiting[0];
+    for (int i = 0; i < 4; ++i) {
+      WaitingJob other = job;
+      other.name = "other " + std::to_string(i);
+      other.priority = job.priority - 1;
+      other.slots = Uniform(random, 1, 2), other.workers = Uniform(random, 1, 2);
+      if (Uniform(random, 0, 1) == 0) other.expected_run = absl::Seconds(1);
+      snapshot.waiting.push_back(other);
+    }
+    if (!Decide(&snapshot)) continue;
+    const std::vector<std::string> victims = MakeRoom(snapshot, job);
+    if (victims.empty()) continue;
+    for (RunningJob& one : snapshot.running) one.stopping |= std::count(victims.begin(), victims.end(), one.name) > 0;
+    in_turns += victims.size() > 1;
+    while (Decide(&snapshot)) {
+      ASSERT_TRUE(MakeRoom(snapshot, job).empty()) << "more are stopped";
+      std::vector<size_t> stopping;
+      for (size_t i = 0; i < snapshot.running.size(); ++i) {
+        if (snapshot.running[i].stopping) stopping.push_back(i);
+      }
+      ASSERT_FALSE(stopping.empty()) << "all have stopped, and others have their slots";
+      EndAndQueue(stopping[random() % stopping.size()], job, &snapshot);
+    }
+  }
+  std::printf("%ld times several jobs stop in turns\n", static_cast<long>(in_turns));
+  EXPECT_GT(in_turns, 100);
+}
+
+}  // namespace
+}  // namespace legoai::scheduler
