@@ -10,7 +10,6 @@
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "server/access/secrets.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
 #include "server/metrics/log.h"
@@ -28,7 +27,7 @@ int64_t EndOf(const v1::Token& token) {
 }
 
 bool MayRevoke(const Identity& who, const v1::Token& token) {
-  return who.role == v1::OPERATOR || (!token.project().empty() && token.project() == who.project && token.role() <= who.role);
+  return who.role == v1::OPERATOR || (!token.project().empty() && Sees(who, token.project()) && token.role() <= who.role);
 }
 
 bool IsOfNoProject(v1::Role role) { return role == v1::OPERATOR || role == v1::AGENT; }

@@ -27,7 +27,7 @@ class Tokens {
   // `who` has the right to the call (CheckRight). Nobody makes a token that may do more than their own. Errors: FieldErrors of
   // the request; PermissionDenied; NotFound for another project; ResourceExhausted beyond kMostTokens.
   absl::StatusOr<v1::CreateTokenResponse> Create(const Identity& who, const v1::CreateTokenRequest& request);
-  // Of operators all, otherwise those of the caller's project.
+  // Of operators all, otherwise those of the caller's project; of an admin of all projects those of each.
   absl::StatusOr<v1::ListTokensResponse> List(const Identity& who);
   // Errors: NotFound, also for tokens that are not the caller's to revoke.
   absl::StatusOr<v1::Token> Revoke(const Identity& who, const v1::RevokeTokenRequest& request);

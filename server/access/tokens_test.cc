@@ -18,7 +18,6 @@
 #include "core/process/secret_file.h"
 #include "proto/errors.h"
 #include "proto/testing/assert_ok.h"
-#include "server/access/secrets.h"
 #include "server/store/open_store.h"
 #include "server/store/testing/test_store.h"
 
@@ -240,6 +239,29 @@ TEST_F(TokensTest, AnAdminSeesAndRevokesThoseOfTheirProjectAlone) {
   EXPECT_EQ(GetFieldViolation(Revoke(admin, "tokens/none").status())->remedy(), remedy);
   EXPECT_TRUE(Revoke(admin, mine.token().name()).ok());
   ExpectShut(mine.secret(), "revoked");
+}
+
+TEST_F(TokensTest, AnAdminOfAllProjectsSeesAndRevokesThoseOfEachAndNoOperatorsOrAgents) {
+  const auto editor = Made(v1::EDITOR, "projects/mine"), agent = Made(v1::AGENT), boss = Made(v1::OPERATOR);
+  const auto everywhere = Made(v1::VIEWER, kAllProjects);
+  const Identity admin = Holder(v1::ADMIN, kAllProjects);
+  EXPECT_EQ(Listed(admin), (std::set<std::string>{editor.token().name(), everywhere.token().name(), admin.token}));
+  for (const auto* other : {&agent, &boss}) EXPECT_TRUE(absl::IsNotFound(Revoke(admin, other->token().name()).status()));
+  EXPECT_TRUE(Revoke(admin, editor.token().name()).ok());
+  ExpectShut(editor.secret(), "revoked");
+}
+
+TEST_F(TokensTest, NobodyIsAStrangerBeforeTheTokensWereRead) {
+  const auto made = Made(v1::VIEWER, "projects/mine");
+  const auto now = [this] { return now_us_.load(); };
+  Gate unread(store_.get(), now, {.refresh = absl::Milliseconds(20), .strangers_per_second = 1, .strangers_at_once = 1});
+  for (int i = 0; i < 10; ++i) {
+    const absl::Status status = unread.Enter(made.secret(), "somewhere", "a call").status();
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  }
+  unread.BeginLater();
+  while (absl::IsUnavailable(unread.Authenticate(made.secret()).status())) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_TRUE(unread.Enter(made.secret(), "somewhere", "a call").ok());
 }
 
 TEST_F(TokensTest, WhatEndedLongAgoIsForgotten) {
