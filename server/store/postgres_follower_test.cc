@@ -42,7 +42,7 @@ class PostgresFollowerTest : public testing::Test {
     return OpenPostgresStore(url_, options);
   }
   std::unique_ptr<PostgresFollower> Follow() {
-    auto follower = PostgresFollower::Open(url_, Short());
+    auto follower = PostgresFollower::Make(url_, Short());
     EXPECT_TRUE(follower.ok()) << follower.status();
     return *std::move(follower);
   }
@@ -167,7 +167,7 @@ TEST_F(PostgresFollowerTest, TablesOfTheReleaseBeforeAreMigratedByTheLeader) {
 TEST_F(PostgresFollowerTest, TablesOfALaterReleaseAreLeftAlone) {
   { ASSERT_TRUE(IsOk(Lead("a:7420"))); }
   Sql("UPDATE meta SET value = 99 WHERE key = 'schema_version'");
-  const absl::Status refused = PostgresFollower::Open(url_, Short()).status();
+  const absl::Status refused = Follow()->Look().status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_EQ(GetFieldViolation(refused)->field(), "store");
 }

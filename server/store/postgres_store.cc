@@ -37,7 +37,7 @@ class PostgresStore final : public GuardedStore {
  public:
   PostgresStore(const PostgresTarget& target, const PostgresOptions& options, const std::shared_ptr<DamageLatch>& damage)
       : GuardedStore(damage),
-        readers_(target, options.times, options.readers, options.patience, options.on_round_trip, damage),
+        readers_(target, options.times, options.readers, options.patience, options.on_round_trip, options.ends, damage),
         writer_(target, WriterOptions(options), damage) {}
 
   absl::Status Begin() { return writer_.Begin(); }

@@ -41,8 +41,9 @@ struct PostgresOptions {
   // (SQLSTATE XX001, XX002); on any thread, within an operation of the store. From then on every Write() is refused with
   // DataLoss. May be null.
   std::function<void(const absl::Status&)> on_damage;
-  // True once the process is told to end: no Write() waits for a database that is away any more. One whose commit is in doubt is
-  // answered with Unavailable, "it is not known whether this was kept"; those that follow are refused. May be null; thread-safe.
+  // True once the process is told to end: nothing waits for a database that is away any more. A Write() whose commit is in doubt
+  // is answered with Unavailable, "it is not known whether this was kept"; those that follow are refused. May be null;
+  // thread-safe.
   std::function<bool()> ends;
 };
 
