@@ -53,5 +53,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   legoai::comm::UseKnownCpuKernels();
+  legoai::comm::KeepFreedMemory();
   return legoai::train::Main(argc, argv);
 }
