@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -176,6 +177,33 @@ TEST_F(FailoverTest, AServerThatAsksForTokensMakesTheFirstOneWhenItTakesOver) {
   KillServer();
   WaitUntil("the first token", [&] { return std::filesystem::exists(first_token); });
   WaitUntil("that it counts", [&] { return asks({"--token-file", first_token}).code == 0; });
+}
+
+// Nobody would lead otherwise. Where it is the first, people are there who see it end.
+TEST_F(FailoverTest, AServerThatCannotWriteTheFirstTokenTakesOverAllTheSameAndEndsAtItsStart) {
+  Kill(&second_);
+  std::ofstream(Path("file")) << "no folder";
+  std::vector<std::string> command = ServerCommand(second_address_, Path("data"), {"10s", "500ms", "2s"});
+  const std::string first_token = Path("file") + "/first.token";
+  command.insert(command.end(), {"--tokens", "--first_token_file=" + first_token, "--audit_log=" + Path("audit.jsonl")});
+  second_ = StartProgram(command);
+  const auto log = [this] { return ReadAll(OutputOf(second_, "stderr")); };
+  WaitUntil("that it serves", [&] { return log().find("\"http_port\"") != std::string::npos || Ended(second_); });
+  KillServer();
+  WaitUntil("that it leads", [&] { return log().find("leads, term") != std::string::npos || Ended(second_); });
+  EXPECT_FALSE(Ended(second_)) << log();
+  EXPECT_THAT(log(), HasSubstr("--first_token_file = " + first_token));
+  Kill(&second_);
+  // Until the database has noticed, the one that was killed is a leader to follow.
+  WaitUntil("that nobody leads", [] {
+    const auto locks = store::PostgresServer::OfThisProcess().Sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'");
+    return locks.ok() && *locks == "0";
+  });
+  second_ = StartProgram(command);
+  WaitUntil("its end", [&] { return Ended(second_); });
+  EXPECT_EQ(Wait(second_).code, 2);
+  EXPECT_THAT(log(), HasSubstr("--first_token_file = " + first_token));
+  second_ = 0;
 }
 
 TEST_F(FailoverTest, AFollowerReadsTheDatabaseAndPassesOnWhatOnlyTheLeaderCanDo) {
