@@ -26,6 +26,10 @@ int64_t EndOf(const v1::Token& token) {
   return token.revoke_time_us() > 0 ? std::min(token.revoke_time_us(), token.expire_time_us()) : token.expire_time_us();
 }
 
+bool IsOfLivingOperator(const v1::Token& token, int64_t now_us) {
+  return token.role() == v1::OPERATOR && EndOf(token) > now_us;
+}
+
 bool MayRevoke(const Identity& who, const v1::Token& token) {
   return who.role == v1::OPERATOR || (!token.project().empty() && Sees(who, token.project()) && token.role() <= who.role);
 }
@@ -147,11 +151,15 @@ absl::StatusOr<v1::Token> Tokens::Revoke(const Identity& who, const v1::RevokeTo
   return token;
 }
 
-absl::StatusOr<bool> Tokens::MakeFirst(const std::string& path) {
+absl::StatusOr<bool> Tokens::HasOperator() {
   ASSIGN_OR_RETURN(const auto all, List(Anybody()));
-  for (const v1::Token& token : all.tokens()) {
-    if (token.role() == v1::OPERATOR && EndOf(token) > now_us_()) return false;
-  }
+  return std::any_of(all.tokens().begin(), all.tokens().end(),
+                     [now = now_us_()](const v1::Token& token) { return IsOfLivingOperator(token, now); });
+}
+
+absl::StatusOr<bool> Tokens::MakeFirst(const std::string& path) {
+  ASSIGN_OR_RETURN(const bool has_operator, HasOperator());
+  if (has_operator) return false;
   const std::string secret = NewSecret();
   v1::StoredToken stored = NewToken(secret, kFirstLifetimeSeconds);
   stored.mutable_token()->set_display_name("first operator");

@@ -32,6 +32,9 @@ class Tokens {
   // Errors: NotFound, also for tokens that are not the caller's to revoke.
   absl::StatusOr<v1::Token> Revoke(const Identity& who, const v1::RevokeTokenRequest& request);
 
+  // Whether an operator has a token that counts: neither revoked nor expired. Errors: those of the store.
+  absl::StatusOr<bool> HasOperator();
+
   // The first operator's: made if no operator has a token that counts, and written to the file `path`, for its owner alone. True:
   // it was made. Errors: those of the store and of the file; then there is no such token either.
   absl::StatusOr<bool> MakeFirst(const std::string& path);

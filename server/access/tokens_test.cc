@@ -300,6 +300,21 @@ TEST_F(TokensTest, TheFirstOperatorFindsTheirsInAFile) {
   EXPECT_EQ(Listed(Anybody()).size(), before);
 }
 
+TEST_F(TokensTest, AnOperatorIsThereWhileOneHasATokenThatCounts) {
+  EXPECT_FALSE(*tokens_->HasOperator());
+  Made(v1::ADMIN, kAllProjects);
+  Made(v1::AGENT);
+  EXPECT_FALSE(*tokens_->HasOperator()) << "they cannot let others in";
+  const v1::CreateTokenResponse revoked = Made(v1::OPERATOR);
+  EXPECT_TRUE(*tokens_->HasOperator());
+  ASSERT_TRUE(Revoke(Anybody(), revoked.token().name()).ok());
+  EXPECT_FALSE(*tokens_->HasOperator());
+  Made(v1::OPERATOR, "", 60);
+  EXPECT_TRUE(*tokens_->HasOperator());
+  now_us_ += 61'000'000;
+  EXPECT_FALSE(*tokens_->HasOperator());
+}
+
 TEST(Bearer, HasOneForm) {
   EXPECT_EQ(BearerOf("Bearer lego_x"), "lego_x");
   EXPECT_EQ(BearerOf("bearer  lego_x "), "lego_x");
