@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/access.pb.h"
@@ -35,13 +36,15 @@ class Tokens {
   // Whether an operator has a token that counts: neither revoked nor expired. Errors: those of the store.
   absl::StatusOr<bool> HasOperator();
 
-  // The first operator's: made if no operator has a token that counts, and written to the file `path`, for its owner alone. True:
-  // it was made. Errors: those of the store and of the file; then there is no such token either.
+  // The first operator's: made if no operator has a token that counts, and written to the file `path`, for its owner alone; in
+  // one transaction, so that of several who try one makes it. True: it was made. Errors: those of the store, of Create() beyond
+  // kMostTokens, and of the file; then there is no such token either.
   absl::StatusOr<bool> MakeFirst(const std::string& path);
 
  private:
+  absl::StatusOr<std::vector<v1::StoredToken>> All();
   v1::StoredToken NewToken(const std::string& secret, double lifetime_seconds);
-  absl::Status Put(const v1::StoredToken& token);
+  absl::Status MakeRoom(store::Transaction& transaction, const std::vector<v1::StoredToken>& all);
   void Tell();
 
   store::Store* const store_;

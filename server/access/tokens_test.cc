@@ -7,10 +7,12 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -298,6 +300,32 @@ TEST_F(TokensTest, TheFirstOperatorFindsTheirsInAFile) {
   const size_t before = Listed(Anybody()).size();
   EXPECT_EQ(GetFieldViolation(tokens_->MakeFirst(folder_ + "/no/such/place").status())->field(), "--first_token_file");
   EXPECT_EQ(Listed(Anybody()).size(), before);
+}
+
+// Another server's token comes in between, whatever is read before the write.
+TEST_F(TokensTest, TheFirstOperatorIsMadeByOneOfSeveral) {
+  class Overtaken : public store::Store {
+   public:
+    Overtaken(store::Store* store, std::function<void()> before) : store_(store), before_(std::move(before)) {}
+    absl::Status Write(const std::function<absl::Status(store::Transaction&)>& work) override {
+      before_();
+      return store_->Write(work);
+    }
+    absl::Status Read(const std::function<absl::Status(store::ReadTransaction&)>& work) override { return store_->Read(work); }
+    std::string Backend() const override { return store_->Backend(); }
+    int64_t SchemaVersion() const override { return store_->SchemaVersion(); }
+
+   private:
+    store::Store* const store_;
+    const std::function<void()> before_;
+  };
+  const std::string first = folder_ + "/first.token", second = folder_ + "/second.token";
+  Overtaken overtaken(store_.get(), [&] { EXPECT_TRUE(*tokens_->MakeFirst(first)); });
+  ASSERT_OK_AND_ASSIGN(const bool made, Tokens(&overtaken, nullptr, [this] { return now_us_.load(); }).MakeFirst(second));
+  EXPECT_FALSE(made);
+  EXPECT_TRUE(fs::exists(first));
+  EXPECT_FALSE(fs::exists(second)) << "a secret that is good for nothing";
+  EXPECT_EQ(Listed(Anybody()).size(), 1u);
 }
 
 TEST_F(TokensTest, AnOperatorIsThereWhileOneHasATokenThatCounts) {
