@@ -375,7 +375,7 @@ absl::Status PrepareTokens(access::Tokens* tokens, access::Gate* gate, const Ele
   absl::Status status = election.Ready().status();
   if (status.ok()) status = LookAtTokens(tokens, gate);
   if (status.ok() && gate != nullptr) status = gate->Begin();
-  if (!absl::IsUnavailable(status)) return status;
+  if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
   if (gate != nullptr) gate->BeginLater();
   return absl::OkStatus();
 }
