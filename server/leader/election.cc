@@ -164,13 +164,13 @@ void Election::Lead() {
   store::PostgresOptions options = options_.postgres;
   options.other_server = absl::ZeroDuration();
   options.address = options_.address;
+  options.on_leads = [this](int64_t term) { led_term_ = term; };
   options.on_superseded = [signs](const absl::Status&) { signs->superseded = true; };
   options.ends = [signs, ends = options_.postgres.ends] { return signs->over || (ends && ends()); };
   auto store = store::OpenPostgresStore(options_.store_url, options);
   if (!store.ok()) return Passes(store.status()) ? Tell(store.status()) : GiveUp(store.status());
   auto reign =
       std::make_shared<Reign>(*std::move(store), signs, options_.controller, notifier_, options_.lease / kRenewalsInLease);
-  led_term_ = last_ ? last_->term + 1 : 1;  // until it is looked up
   absl::Status begun = BeginReign(*reign);
   const absl::StatusOr<Sight> sight = follower_->Look();
   if (begun.ok()) begun = sight.status();
@@ -178,10 +178,9 @@ void Election::Lead() {
     Retire(std::move(reign));
     return Passes(begun) || has_started() ? Tell(begun) : GiveUp(begun);
   }
-  if (sight->leader) led_term_ = sight->leader->term;
   See(*sight, std::move(reign));
   if (options_.controller.metrics != nullptr) options_.controller.metrics->BeganToLead();
-  LogInfo(absl::StrCat("leads, term ", last_ ? last_->term : 0), {}, {{"address", options_.address}});
+  LogInfo(absl::StrCat("leads, term ", led_term_), {}, {{"address", options_.address}});
 }
 
 absl::Status Election::BeginReign(Reign& reign) {

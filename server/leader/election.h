@@ -34,7 +34,7 @@ namespace legoai::server {
 struct ElectionOptions {
   std::string store_url;
   store::SqliteOptions sqlite;
-  store::PostgresOptions postgres;  // on_superseded and other_server are not used
+  store::PostgresOptions postgres;  // on_leads, on_superseded and other_server are not used
   std::string address;              // of this server's gRPC, as others reach it; empty: unknown
   // Without a write of the leader's: then it leads no more. It writes five times as often, and followers look as often.
   absl::Duration lease = absl::Seconds(5);
