@@ -22,6 +22,7 @@ constexpr int kLooksAlike = 3;
 constexpr int kRenewalsInLease = 5;
 constexpr absl::Duration kBetweenReminders = absl::Minutes(1);
 constexpr absl::Duration kUntilAlone = absl::Milliseconds(20);  // between looks whether calls still have a reign
+constexpr int kLeasesUntilLetGo = 10;
 
 bool Passes(const absl::Status& trouble) { return absl::IsUnavailable(trouble) || absl::IsAborted(trouble); }
 
@@ -205,7 +206,8 @@ void Election::StepDown(const std::string& why) {
   Retire(std::move(reign));
 }
 
-// What is under way may wait for a database that does not answer: neither here, nor in the call that lets go of the reign last.
+// What is under way may wait for a database that does not answer: neither here, nor in the call that lets go of the reign last,
+// unless that is not over for so long that no lease and no agent counts on it any more.
 void Election::Retire(std::shared_ptr<Reign> reign) {
   reign->End(NotLeaderError("", 0));
   for (auto one = retiring_.begin(); one != retiring_.end();) {
@@ -217,8 +219,10 @@ void Election::Retire(std::shared_ptr<Reign> reign) {
     one = retiring_.erase(one);
   }
   auto is_gone = std::make_shared<std::atomic<bool>>(false);
-  std::thread thread([reign = std::move(reign), is_gone]() mutable {
-    while (reign.use_count() > 1) absl::SleepFor(kUntilAlone);  // nobody else gets it any more
+  const auto until = Clock::now() + absl::ToChronoNanoseconds(kLeasesUntilLetGo * options_.lease);
+  std::thread thread([reign = std::move(reign), is_gone, until]() mutable {
+    while (reign.use_count() > 1 && Clock::now() < until) absl::SleepFor(kUntilAlone);  // nobody else gets it any more
+    if (reign.use_count() > 1) LogWarning("a call of when this server led goes on: what it led with ends when that call does");
     reign.reset();
     *is_gone = true;
   });

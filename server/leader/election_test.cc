@@ -302,6 +302,20 @@ TEST_F(ElectionTest, OneThatStepsDownFollowsWhileItsWritesStillWait) {
   EXPECT_TRUE(Within([&] { return first->leads(); }));
 }
 
+TEST_F(ElectionTest, ACallThatDoesNotEndHasTheReignForItselfInTheEnd) {
+  auto first = Begin("first:1");
+  auto call = (*first)->reign();
+  ASSERT_NE(call, nullptr);
+  const std::weak_ptr<Reign> reign = call;
+  first->stands_still = true;
+  auto second = Begin("second:1");
+  EXPECT_TRUE(Within([&] { return !first->leads(); }));
+  first->stands_still = false;
+  EXPECT_TRUE(Within([&] { return call.use_count() == 1; }));
+  call.reset();
+  EXPECT_TRUE(reign.expired());
+}
+
 TEST_F(ElectionTest, APlanIsGivenUpWhereItsLeaderIsReplaced) {
   auto first = Begin("first:1", [](ElectionOptions* options) {
     options->controller.make_estimator = [] { return std::make_unique<EndlessEstimator>(); };
