@@ -51,13 +51,20 @@ ControllerOptions Quiet(Metrics* metrics) {
 // Plans without end, unless it is told to stop.
 class EndlessEstimator : public planner::Estimator {
  public:
+  explicit EndlessEstimator(std::atomic<bool>* began) : began_(began) {}
   int64_t Slots() const override { return 1; }
-  absl::Status Start(const v1::SimRequest&) override { return absl::OkStatus(); }
+  absl::Status Start(const v1::SimRequest&) override {
+    *began_ = true;
+    return absl::OkStatus();
+  }
   absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration limit) override {
     absl::SleepFor(std::min(limit, absl::Milliseconds(5)));
     return std::nullopt;
   }
   void StopAll() override {}
+
+ private:
+  std::atomic<bool>* const began_;
 };
 
 // One of the servers.
@@ -317,18 +324,18 @@ TEST_F(ElectionTest, ACallThatDoesNotEndHasTheReignForItselfInTheEnd) {
 }
 
 TEST_F(ElectionTest, APlanIsGivenUpWhereItsLeaderIsReplaced) {
-  auto first = Begin("first:1", [](ElectionOptions* options) {
-    options->controller.make_estimator = [] { return std::make_unique<EndlessEstimator>(); };
+  std::atomic<bool> began = false, answered = false;
+  auto first = Begin("first:1", [&began](ElectionOptions* options) {
+    options->controller.make_estimator = [&began] { return std::make_unique<EndlessEstimator>(&began); };
   });
   auto second = Begin("second:1");
-  std::atomic<bool> answered = false;
   absl::Status answer;
   std::thread caller([&] {
     v1::SimRequest request;
     answer = (*first)->Simulate(request, nullptr).status();
     answered = true;
   });
-  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_TRUE(Within([&] { return began.load(); }));
   EXPECT_FALSE(answered);
   first->stands_still = true;
   EXPECT_TRUE(Within([&] { return answered.load(); }));
