@@ -230,14 +230,13 @@ TEST_F(ElectionTest, OneThatFindsALaterReleasesTablesEnds) {
 }
 
 TEST_F(ElectionTest, OneThatIsStartedWhileTheDatabaseIsAwayWaitsForIt) {
-  store::PostgresServer& database = store::PostgresServer::OfThisProcess();
   { const auto before = Begin("before:1"); }
-  database.EndImmediately();
+  store::PostgresOutage outage(store::PostgresServer::OfThisProcess());
   auto first = Begin("first:1");
   EXPECT_TRUE(absl::IsUnavailable((*first)->Ready().status()));
   EXPECT_FALSE((*first)->Leading().leader.has_value());
   EXPECT_TRUE(GetNotLeader((*first)->LeadingController().status()).has_value());
-  ASSERT_TRUE(database.StartAgain().ok());
+  ASSERT_TRUE(outage.End().ok());
   EXPECT_TRUE(Within([&] { return first->leads(); }));
   EXPECT_TRUE((*first)->Ready().ok());
   EXPECT_FALSE(first->ended);
@@ -255,9 +254,9 @@ TEST_F(ElectionTest, OneThatFindsALaterReleasesTablesOnceTheDatabaseIsBackEnds) 
   store::PostgresServer& database = store::PostgresServer::OfThisProcess();
   { const auto before = Begin("before:1"); }
   ASSERT_TRUE(database.Sql(absl::StrCat("UPDATE ", schema_, ".meta SET value = 99 WHERE key = 'schema_version'")).ok());
-  database.EndImmediately();
+  store::PostgresOutage outage(database);
   auto first = Begin("first:1");
-  ASSERT_TRUE(database.StartAgain().ok());
+  ASSERT_TRUE(outage.End().ok());
   EXPECT_TRUE(Within([&] { return first->ended.load(); }));
   EXPECT_TRUE(absl::IsFailedPrecondition(first->why_ended)) << first->why_ended;
 }

@@ -138,10 +138,9 @@ TEST_F(FailoverTest, AnotherLeadsWhereTheLeaderStandsStillAndThatOneFollowsWhenI
 TEST_F(FailoverTest, AServerThatIsStartedWhileTheDatabaseIsAwayWaitsForItAndEndsWhenItIsTold) {
   KillServer();
   Kill(&second_);
-  store::PostgresServer& database = store::PostgresServer::OfThisProcess();
   std::vector<std::string> command = ServerCommand(second_address_, Path("data"), {"10s", "500ms", "2s"});
   command.push_back("--http=127.0.0.1:" + std::to_string(second_http_));
-  database.EndImmediately();
+  store::PostgresOutage outage(store::PostgresServer::OfThisProcess());
   second_ = StartProgram(command);
   const auto log = [this] { return ReadAll(OutputOf(second_, "stderr")); };
   WaitUntil("that it serves", [&] { return log().find("\"http_port\"") != std::string::npos || Ended(second_); });
@@ -154,7 +153,7 @@ TEST_F(FailoverTest, AServerThatIsStartedWhileTheDatabaseIsAwayWaitsForItAndEnds
   // And once more, until it is there.
   second_ = StartProgram(command);
   WaitUntil("that it serves", [&] { return log().find("\"http_port\"") != std::string::npos || Ended(second_); });
-  ASSERT_TRUE(database.StartAgain().ok());
+  ASSERT_TRUE(outage.End().ok());
   WaitUntil("that it leads", [&] { return Info(*second_stub_).leads() || Ended(second_); });
   EXPECT_FALSE(Ended(second_)) << log();
   EXPECT_EQ(HttpGet("/readyz").code, 200);
