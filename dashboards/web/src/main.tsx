@@ -11,6 +11,7 @@ import { PlanPage } from './pages/plan';
 import { WorkersPage } from './pages/workers';
 import { Empty } from './parts/basic';
 import { SignIn } from './parts/sign_in';
+import { poll } from './poll';
 import type { ServerInfo } from './types';
 import './style.css';
 
@@ -44,17 +45,13 @@ function useTheme(): [Theme, () => void] {
 
 const LEADER_MILLISECONDS = 5000;
 
-// What the server says of itself; again and again where another may lead a moment later.
+// What the server says of itself, as soon as it says so; again and again where another may lead a moment later.
 function useServer(): ServerInfo | null {
   const [info, setInfo] = useState<ServerInfo | null>(null);
-  const several = info !== null && leader(info) !== '';
-  useEffect(() => {
-    const ask = () => getServerInfo().then(setInfo).catch(() => {});
-    if (info === null) ask();
-    if (!several) return undefined;
-    const timer = window.setInterval(() => document.hidden || ask(), LEADER_MILLISECONDS);
-    return () => window.clearInterval(timer);
-  }, [several]);
+  useEffect(() => poll(getServerInfo, (answer) => {
+    setInfo(answer);
+    return leader(answer) !== '';
+  }, LEADER_MILLISECONDS), []);
   return info;
 }
 
