@@ -33,8 +33,17 @@ class File {
 absl::Status SystemError(std::string_view field, const std::string& path, const char* what) {
   const absl::StatusCode code = errno == ENOENT   ? absl::StatusCode::kNotFound
                                 : errno == EACCES ? absl::StatusCode::kPermissionDenied
-                                                  : absl::StatusCode::kUnavailable;
+                                                  : absl::StatusCode::kFailedPrecondition;
   return FieldError(field, path, absl::StrCat(what, " (", std::strerror(errno), ")"), code);
+}
+
+// A new file of its owner's alone. False: errno says why not.
+bool WriteNew(const std::string& path, const std::string& text) {
+  const File file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+  if (file.descriptor() < 0) return false;
+  const ssize_t written = write(file.descriptor(), text.data(), text.size());
+  if (written >= 0 && static_cast<size_t>(written) < text.size()) errno = ENOSPC;
+  return written == static_cast<ssize_t>(text.size()) && fsync(file.descriptor()) == 0;
 }
 
 }  // namespace
@@ -63,15 +72,11 @@ absl::Status WriteSecretFile(std::string_view field, const std::string& path, st
   // Beside it, then in its place: nobody finds half of it, or may read it by the rights of an older file.
   const std::string beside = absl::StrCat(path, ".new");
   unlink(beside.c_str());
-  {
-    const File file(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-    const std::string line = absl::StrCat(std::string(secret), "\n");
-    if (file.descriptor() < 0 || write(file.descriptor(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
-        fsync(file.descriptor()) != 0)
-      return SystemError(field, path, "cannot be written");
-  }
-  if (rename(beside.c_str(), path.c_str()) != 0) return SystemError(field, path, "cannot be written");
-  return absl::OkStatus();
+  if (WriteNew(beside, absl::StrCat(std::string(secret), "\n")) && rename(beside.c_str(), path.c_str()) == 0)
+    return absl::OkStatus();
+  const absl::Status error = SystemError(field, path, "cannot be written");
+  unlink(beside.c_str());
+  return error;
 }
 
 }  // namespace legoai::launch

@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -82,7 +84,28 @@ TEST_F(SecretFile, WhatIsNoSecretIsRefusedWithoutBeingShown) {
     ExpectRefused(Put(text), absl::StatusCode::kInvalidArgument, "lego_...");
   ExpectRefused(folder_ + "/none", absl::StatusCode::kNotFound, "cannot be read");
   ExpectRefused(folder_, absl::StatusCode::kInvalidArgument, "is not a file");
-  EXPECT_EQ(GetFieldViolation(WriteSecretFile("--out", folder_ + "/no/such/place", "x"))->field(), "--out");
+}
+
+// A server that may lead, and cannot write its first token's file, must not wait for that to pass.
+TEST_F(SecretFile, WhatCannotBeWrittenIsNoMatterOfTryingAgainAndLeavesNothingBehind) {
+  const std::string file = Put("older"), folder = folder_ + "/folder";
+  fs::create_directories(folder);
+  const std::pair<std::string, absl::StatusCode> cases[] = {
+      {folder_ + "/no/such/place", absl::StatusCode::kNotFound},
+      {file + "/secret", absl::StatusCode::kFailedPrecondition},                         // ENOTDIR
+      {folder, absl::StatusCode::kFailedPrecondition},                                   // EISDIR
+      {folder_ + "/" + std::string(300, 'n'), absl::StatusCode::kFailedPrecondition}};  // ENAMETOOLONG
+  for (const auto& [path, code] : cases) {
+    const absl::Status status = WriteSecretFile("--out", path, "lego_hidden");
+    EXPECT_EQ(status.code(), code) << status;
+    const auto violation = GetFieldViolation(status);
+    ASSERT_TRUE(violation) << status;
+    EXPECT_EQ(violation->field(), "--out");
+    EXPECT_TRUE(absl::StrContains(violation->remedy(), "cannot be written (")) << status;
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 2);
+  EXPECT_EQ(ReadSecretFile("--token-file", file).value(), "older");
+  ExpectRefused(file + "/secret", absl::StatusCode::kFailedPrecondition, "cannot be read");
 }
 
 }  // namespace

@@ -58,6 +58,9 @@ absl::Status AuditLog::OpenFile() {
   file_ = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
   struct stat facts {};
   if (file_ < 0 || fstat(file_, &facts) != 0) return CannotWrite(path_);
+  // One that somebody has made before, or has copied back: where it cannot be changed it is not this user's.
+  const bool is_open = S_ISREG(facts.st_mode) && (facts.st_mode & (S_IRWXG | S_IRWXO)) != 0;
+  if (is_open && fchmod(file_, S_IRUSR | S_IWUSR) != 0) return CannotWrite(path_);
   bytes_ = facts.st_size;
   // A line that a crash cut short ends here, not in the middle of the next.
   char last = '\n';

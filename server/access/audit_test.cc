@@ -72,6 +72,13 @@ TEST_F(AuditTest, TheLatestComeFirstAlsoAfterANewStart) {
   EXPECT_EQ(facts.st_mode & 07777, 0600u);
 }
 
+TEST_F(AuditTest, AFileThatOthersCouldReadIsClosedToThem) {
+  std::ofstream(path_).close();
+  fs::permissions(path_, fs::perms(0644));
+  ASSERT_OK_AND_ASSIGN(const auto log, AuditLog::Open(path_));
+  EXPECT_EQ(fs::status(path_).permissions(), fs::perms(0600));
+}
+
 TEST_F(AuditTest, OldFilesAreNumberedAndTheOldestGoes) {
   ASSERT_OK_AND_ASSIGN(const auto log, AuditLog::Open(path_, {.file_bytes = 2000, .files = 3}));
   for (int64_t i = 1; i <= 200; ++i) {

@@ -1,22 +1,28 @@
 #include "server/access/gate.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/files.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "proto/text.h"
-#include "server/access/secrets.h"
 #include "server/metrics/log.h"
+#include "server/store/ulid.h"
 
 namespace legoai::access {
 namespace {
 
 constexpr size_t kLongestResource = 200;  // of what a client wrote
+constexpr std::string_view kPrefix = "lego_";
+constexpr int kWords = 4;        // of 64 bits
+constexpr size_t kLetters = 43;  // of 32 bytes in base64url, without padding
 
 absl::Status Refused(const std::string& token, const std::string& remedy) {
   return FieldError("token", token, remedy, absl::StatusCode::kUnauthenticated);
@@ -33,6 +39,21 @@ absl::Status CheckToken(const v1::Token& token, int64_t now_us) {
 }
 
 }  // namespace
+
+std::string NewSecret() {
+  uint64_t words[kWords];
+  for (uint64_t& word : words) word = store::SystemRandom();
+  const std::string text = absl::WebSafeBase64Escape(std::string(reinterpret_cast<const char*>(words), sizeof(words)));
+  return absl::StrCat(std::string(kPrefix), text.substr(0, kLetters));
+}
+
+bool IsSecret(std::string_view text) {
+  if (!text.starts_with(kPrefix) || text.size() != kPrefix.size() + kLetters) return false;
+  text.remove_prefix(kPrefix.size());
+  return std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isalnum(c) || c == '-' || c == '_'; });
+}
+
+std::string SecretDigest(std::string_view secret) { return checkpoint::Sha256(secret); }
 
 Gate::Gate(store::Store* store, std::function<int64_t()> now_us, const GateOptions& options)
     : store_(store),
@@ -52,8 +73,12 @@ Gate::~Gate() {
 
 absl::Status Gate::Begin() {
   RETURN_IF_ERROR(Refresh());
-  thread_ = std::thread([this] { Run(); });
+  BeginLater();
   return absl::OkStatus();
+}
+
+void Gate::BeginLater() {
+  thread_ = std::thread([this] { Run(); });
 }
 
 absl::Status Gate::Refresh() {
@@ -72,6 +97,7 @@ absl::Status Gate::Refresh() {
   const MutexLock lock(mutex_);
   by_digest_.swap(by_digest);
   by_name_.swap(by_name);
+  was_read_ = true;
   return absl::OkStatus();
 }
 
@@ -104,7 +130,12 @@ absl::StatusOr<Identity> Gate::Authenticate(std::string_view secret) const {
     const std::string digest = IsSecret(secret) ? SecretDigest(secret) : "";
     const MutexLock lock(mutex_);
     const auto found = by_digest_.find(digest);
-    if (found == by_digest_.end()) return Refused("", "is not known to this server: was it made for another one?");
+    if (!was_read_)
+      return absl::UnavailableError("this server has not read yet whose tokens count, since its database is away: try again");
+    if (found == by_digest_.end()) {
+      return Refused("", "is not known to this server: was it made for another one? One that was made a moment ago, on another "
+                         "server of the same store, is known here a second later");
+    }
     token = found->second;
   }
   RETURN_IF_ERROR(CheckToken(token, now_us_()));
@@ -113,6 +144,7 @@ absl::StatusOr<Identity> Gate::Authenticate(std::string_view secret) const {
 
 absl::StatusOr<Identity> Gate::Enter(std::string_view secret, const std::string& client, std::string_view call) {
   auto who = Authenticate(secret);
+  if (absl::IsUnavailable(who.status())) return who;
   if (!who.ok()) {
     if (!strangers_.Take(client)) {
       return absl::ResourceExhaustedError(

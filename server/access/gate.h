@@ -1,6 +1,6 @@
-// Who calls: finds the token whose secret a caller has. All tokens are kept in memory and read again every second, so that one
-// that was made or revoked through another server, or has expired, counts here within that time; through this server, at once.
-// While the store cannot be read, those that were read last count. Thread-safe.
+// Who calls: secrets of tokens, and which token a caller's secret is of. All tokens are kept in memory and read again every
+// second, so that one that was made or revoked through another server, or has expired, counts here within that time; through this
+// server, at once. While the store cannot be read, those that were read last count. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,19 @@
 
 namespace legoai::access {
 
+// Secrets (core/process/secret_file.h keeps them in files); pure functions but for NewSecret().
+
+// A new one: "lego_" and 256 bits of the system's random source in base64url. The prefix is for tools that search code and logs
+// for secrets.
+std::string NewSecret();
+
+// Whether it has the form of one. Anything else needs no look into the store.
+bool IsSecret(std::string_view text);
+
+// What the store keeps of one: its SHA-256, hexadecimal. A slow, salted hash is for passwords, which can be guessed; 256 random
+// bits cannot, and every call hashes one.
+std::string SecretDigest(std::string_view secret);
+
 struct GateOptions {
   absl::Duration refresh = absl::Seconds(1);
   // Of one token. Many more than a page or a script needs: it keeps one that runs wild from the others.
@@ -43,8 +56,11 @@ class Gate {
 
   // Reads the tokens and begins to read them again and again. Call it once, before anything else. Errors: those of the store.
   absl::Status Begin();
+  // The same where the store is away, without reading first. Until it was read everybody is told to come again (Unavailable).
+  void BeginLater();
 
-  // Who has this secret. Errors (Unauthenticated): there is none, nobody has it, or its token has expired or was revoked.
+  // Who has this secret. Errors: Unauthenticated: there is none, nobody has it, or its token has expired or was revoked;
+  // Unavailable: the tokens were not read yet.
   absl::StatusOr<Identity> Authenticate(std::string_view secret) const;
   // The same for a call (as in rights.h) from the address `client`, without its port: the call counts, and one by a stranger is
   // written down. Errors: ResourceExhausted if that token, or that address without one, makes too many.
@@ -77,7 +93,7 @@ class Gate {
   mutable Mutex mutex_;
   Condition changed_;
   Tokens by_digest_ ABSL_GUARDED_BY(mutex_), by_name_ ABSL_GUARDED_BY(mutex_);
-  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  bool was_read_ ABSL_GUARDED_BY(mutex_) = false, ends_ ABSL_GUARDED_BY(mutex_) = false;
   Mutex looks_mutex_;
   std::list<std::function<void()>> looks_ ABSL_GUARDED_BY(looks_mutex_);
   std::thread thread_;

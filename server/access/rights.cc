@@ -51,8 +51,8 @@ constexpr Right kRights[] = {
     {"legoai.v1.AccessControl/RevokeToken", v1::ADMIN, Scope::kTokens},
     {"legoai.v1.AccessControl/ListAuditRecords", v1::OPERATOR, Scope::kAny},
     {"legoai.v1.WorkerService/Connect", v1::AGENT, Scope::kAny},
-    // Paths of HTTP that are no methods. Whoever reaches the server may have what is not here: /healthz, the page's files, which
-    // hold nothing of any project, and the catalog, which is the program's own.
+    // Paths of HTTP that are no methods. Whoever reaches the server may have what is not here: /healthz and /readyz, the page's
+    // files, which hold nothing of any project, the catalog, which is the program's own, and /session, which asks for a token.
     {"/v1/events", v1::VIEWER, Scope::kAny},
     {"/metrics", v1::VIEWER, Scope::kAny},
 };

@@ -10,7 +10,6 @@
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "server/access/secrets.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
 #include "server/metrics/log.h"
@@ -27,8 +26,14 @@ int64_t EndOf(const v1::Token& token) {
   return token.revoke_time_us() > 0 ? std::min(token.revoke_time_us(), token.expire_time_us()) : token.expire_time_us();
 }
 
+bool HasLivingOperator(const std::vector<v1::StoredToken>& all, int64_t now_us) {
+  return std::any_of(all.begin(), all.end(), [now_us](const v1::StoredToken& one) {
+    return one.token().role() == v1::OPERATOR && EndOf(one.token()) > now_us;
+  });
+}
+
 bool MayRevoke(const Identity& who, const v1::Token& token) {
-  return who.role == v1::OPERATOR || (!token.project().empty() && token.project() == who.project && token.role() <= who.role);
+  return who.role == v1::OPERATOR || (!token.project().empty() && Sees(who, token.project()) && token.role() <= who.role);
 }
 
 bool IsOfNoProject(v1::Role role) { return role == v1::OPERATOR || role == v1::AGENT; }
@@ -73,22 +78,17 @@ v1::StoredToken Tokens::NewToken(const std::string& secret, double lifetime_seco
   return stored;
 }
 
-// What ended long ago goes.
-absl::Status Tokens::Put(const v1::StoredToken& token) {
-  return store_->Write([&](store::Transaction& transaction) -> absl::Status {
-    ASSIGN_OR_RETURN(const auto all, transaction.ListTokens());
-    size_t kept = 0;
-    for (const v1::StoredToken& one : all) {
-      const bool over = EndOf(one.token()) < now_us_() - kRemembered;
-      kept += !over;
-      if (over) RETURN_IF_ERROR(transaction.DeleteToken(one.token().name()));
-    }
-    if (kept >= kMostTokens) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "there are ", kept, " tokens, as many as a server keeps: revoke some, which are forgotten 90 days later"));
-    }
-    return transaction.PutToken(token);
-  });
+// For one more of `all`: what ended long ago goes.
+absl::Status Tokens::MakeRoom(store::Transaction& transaction, const std::vector<v1::StoredToken>& all) {
+  size_t kept = 0;
+  for (const v1::StoredToken& one : all) {
+    const bool over = EndOf(one.token()) < now_us_() - kRemembered;
+    kept += !over;
+    if (over) RETURN_IF_ERROR(transaction.DeleteToken(one.token().name()));
+  }
+  if (kept < kMostTokens) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("there are ", kept, " tokens, as many as a server keeps: revoke some, which are forgotten 90 days later"));
 }
 
 void Tokens::Tell() {
@@ -110,18 +110,27 @@ absl::StatusOr<v1::CreateTokenResponse> Tokens::Create(const Identity& who, cons
   stored.mutable_token()->set_role(request.role());
   stored.mutable_token()->set_project(project);
   stored.mutable_token()->set_creator(who.token);
-  RETURN_IF_ERROR(Put(stored));
+  RETURN_IF_ERROR(store_->Write([&](store::Transaction& transaction) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto all, transaction.ListTokens());
+    RETURN_IF_ERROR(MakeRoom(transaction, all));
+    return transaction.PutToken(stored);
+  }));
   Tell();
   *response.mutable_token() = stored.token();
   return response;
 }
 
-absl::StatusOr<v1::ListTokensResponse> Tokens::List(const Identity& who) {
+absl::StatusOr<std::vector<v1::StoredToken>> Tokens::All() {
   std::vector<v1::StoredToken> all;
   RETURN_IF_ERROR(store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
     ASSIGN_OR_RETURN(all, transaction.ListTokens());
     return absl::OkStatus();
   }));
+  return all;
+}
+
+absl::StatusOr<v1::ListTokensResponse> Tokens::List(const Identity& who) {
+  ASSIGN_OR_RETURN(const auto all, All());
   v1::ListTokensResponse response;
   for (const v1::StoredToken& one : all) {
     if (MayRevoke(who, one.token()) && EndOf(one.token()) >= now_us_() - kRemembered) *response.add_tokens() = one.token();
@@ -148,21 +157,30 @@ absl::StatusOr<v1::Token> Tokens::Revoke(const Identity& who, const v1::RevokeTo
   return token;
 }
 
+absl::StatusOr<bool> Tokens::HasOperator() {
+  ASSIGN_OR_RETURN(const auto all, All());
+  return HasLivingOperator(all, now_us_());
+}
+
 absl::StatusOr<bool> Tokens::MakeFirst(const std::string& path) {
-  ASSIGN_OR_RETURN(const auto all, List(Anybody()));
-  for (const v1::Token& token : all.tokens()) {
-    if (token.role() == v1::OPERATOR && EndOf(token) > now_us_()) return false;
-  }
   const std::string secret = NewSecret();
   v1::StoredToken stored = NewToken(secret, kFirstLifetimeSeconds);
   stored.mutable_token()->set_display_name("first operator");
   stored.mutable_token()->set_role(v1::OPERATOR);
   stored.mutable_token()->set_project(kAllProjects);
-  // The file first: a secret that nobody has would stand in the way of the next start.
-  RETURN_IF_ERROR(launch::WriteSecretFile("--first_token_file", path, secret));
-  RETURN_IF_ERROR(Put(stored));
-  Tell();
-  return true;
+  bool made = false;
+  RETURN_IF_ERROR(store_->Write([&](store::Transaction& transaction) -> absl::Status {
+    made = false;
+    ASSIGN_OR_RETURN(const auto all, transaction.ListTokens());
+    if (HasLivingOperator(all, now_us_())) return absl::OkStatus();
+    RETURN_IF_ERROR(MakeRoom(transaction, all));
+    // The file first: a secret that nobody has would stand in the way of the next start.
+    RETURN_IF_ERROR(launch::WriteSecretFile("--first_token_file", path, secret));
+    made = true;
+    return transaction.PutToken(stored);
+  }));
+  if (made) Tell();
+  return made;
 }
 
 }  // namespace legoai::access

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/access.pb.h"
@@ -27,18 +28,23 @@ class Tokens {
   // `who` has the right to the call (CheckRight). Nobody makes a token that may do more than their own. Errors: FieldErrors of
   // the request; PermissionDenied; NotFound for another project; ResourceExhausted beyond kMostTokens.
   absl::StatusOr<v1::CreateTokenResponse> Create(const Identity& who, const v1::CreateTokenRequest& request);
-  // Of operators all, otherwise those of the caller's project.
+  // Of operators all, otherwise those of the caller's project; of an admin of all projects those of each.
   absl::StatusOr<v1::ListTokensResponse> List(const Identity& who);
   // Errors: NotFound, also for tokens that are not the caller's to revoke.
   absl::StatusOr<v1::Token> Revoke(const Identity& who, const v1::RevokeTokenRequest& request);
 
-  // The first operator's: made if no operator has a token that counts, and written to the file `path`, for its owner alone. True:
-  // it was made. Errors: those of the store and of the file; then there is no such token either.
+  // Whether an operator has a token that counts: neither revoked nor expired. Errors: those of the store.
+  absl::StatusOr<bool> HasOperator();
+
+  // The first operator's: made if no operator has a token that counts, and written to the file `path`, for its owner alone; in
+  // one transaction, so that of several who try one makes it. True: it was made. Errors: those of the store, of Create() beyond
+  // kMostTokens, and of the file; then there is no such token either.
   absl::StatusOr<bool> MakeFirst(const std::string& path);
 
  private:
+  absl::StatusOr<std::vector<v1::StoredToken>> All();
   v1::StoredToken NewToken(const std::string& secret, double lifetime_seconds);
-  absl::Status Put(const v1::StoredToken& token);
+  absl::Status MakeRoom(store::Transaction& transaction, const std::vector<v1::StoredToken>& all);
   void Tell();
 
   store::Store* const store_;

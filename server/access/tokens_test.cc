@@ -7,10 +7,12 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -18,7 +20,6 @@
 #include "core/process/secret_file.h"
 #include "proto/errors.h"
 #include "proto/testing/assert_ok.h"
-#include "server/access/secrets.h"
 #include "server/store/open_store.h"
 #include "server/store/testing/test_store.h"
 
@@ -242,6 +243,29 @@ TEST_F(TokensTest, AnAdminSeesAndRevokesThoseOfTheirProjectAlone) {
   ExpectShut(mine.secret(), "revoked");
 }
 
+TEST_F(TokensTest, AnAdminOfAllProjectsSeesAndRevokesThoseOfEachAndNoOperatorsOrAgents) {
+  const auto editor = Made(v1::EDITOR, "projects/mine"), agent = Made(v1::AGENT), boss = Made(v1::OPERATOR);
+  const auto everywhere = Made(v1::VIEWER, kAllProjects);
+  const Identity admin = Holder(v1::ADMIN, kAllProjects);
+  EXPECT_EQ(Listed(admin), (std::set<std::string>{editor.token().name(), everywhere.token().name(), admin.token}));
+  for (const auto* other : {&agent, &boss}) EXPECT_TRUE(absl::IsNotFound(Revoke(admin, other->token().name()).status()));
+  EXPECT_TRUE(Revoke(admin, editor.token().name()).ok());
+  ExpectShut(editor.secret(), "revoked");
+}
+
+TEST_F(TokensTest, NobodyIsAStrangerBeforeTheTokensWereRead) {
+  const auto made = Made(v1::VIEWER, "projects/mine");
+  const auto now = [this] { return now_us_.load(); };
+  Gate unread(store_.get(), now, {.refresh = absl::Milliseconds(20), .strangers_per_second = 1, .strangers_at_once = 1});
+  for (int i = 0; i < 10; ++i) {
+    const absl::Status status = unread.Enter(made.secret(), "somewhere", "a call").status();
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  }
+  unread.BeginLater();
+  while (absl::IsUnavailable(unread.Authenticate(made.secret()).status())) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_TRUE(unread.Enter(made.secret(), "somewhere", "a call").ok());
+}
+
 TEST_F(TokensTest, WhatEndedLongAgoIsForgotten) {
   const auto old = Made(v1::VIEWER, "projects/mine", 10);
   now_us_ += 89 * kDay;
@@ -276,6 +300,47 @@ TEST_F(TokensTest, TheFirstOperatorFindsTheirsInAFile) {
   const size_t before = Listed(Anybody()).size();
   EXPECT_EQ(GetFieldViolation(tokens_->MakeFirst(folder_ + "/no/such/place").status())->field(), "--first_token_file");
   EXPECT_EQ(Listed(Anybody()).size(), before);
+}
+
+// Another server's token comes in between, whatever is read before the write.
+TEST_F(TokensTest, TheFirstOperatorIsMadeByOneOfSeveral) {
+  class Overtaken : public store::Store {
+   public:
+    Overtaken(store::Store* store, std::function<void()> before) : store_(store), before_(std::move(before)) {}
+    absl::Status Write(const std::function<absl::Status(store::Transaction&)>& work) override {
+      before_();
+      return store_->Write(work);
+    }
+    absl::Status Read(const std::function<absl::Status(store::ReadTransaction&)>& work) override { return store_->Read(work); }
+    std::string Backend() const override { return store_->Backend(); }
+    int64_t SchemaVersion() const override { return store_->SchemaVersion(); }
+
+   private:
+    store::Store* const store_;
+    const std::function<void()> before_;
+  };
+  const std::string first = folder_ + "/first.token", second = folder_ + "/second.token";
+  Overtaken overtaken(store_.get(), [&] { EXPECT_TRUE(*tokens_->MakeFirst(first)); });
+  ASSERT_OK_AND_ASSIGN(const bool made, Tokens(&overtaken, nullptr, [this] { return now_us_.load(); }).MakeFirst(second));
+  EXPECT_FALSE(made);
+  EXPECT_TRUE(fs::exists(first));
+  EXPECT_FALSE(fs::exists(second)) << "a secret that is good for nothing";
+  EXPECT_EQ(Listed(Anybody()).size(), 1u);
+}
+
+TEST_F(TokensTest, AnOperatorIsThereWhileOneHasATokenThatCounts) {
+  EXPECT_FALSE(*tokens_->HasOperator());
+  Made(v1::ADMIN, kAllProjects);
+  Made(v1::AGENT);
+  EXPECT_FALSE(*tokens_->HasOperator()) << "they cannot let others in";
+  const v1::CreateTokenResponse revoked = Made(v1::OPERATOR);
+  EXPECT_TRUE(*tokens_->HasOperator());
+  ASSERT_TRUE(Revoke(Anybody(), revoked.token().name()).ok());
+  EXPECT_FALSE(*tokens_->HasOperator());
+  Made(v1::OPERATOR, "", 60);
+  EXPECT_TRUE(*tokens_->HasOperator());
+  now_us_ += 61'000'000;
+  EXPECT_FALSE(*tokens_->HasOperator());
 }
 
 TEST(Bearer, HasOneForm) {

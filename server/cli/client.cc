@@ -115,8 +115,12 @@ struct Client::Connection {
   template <typename Request, typename Response>
   using Method = MethodOf<Stub, Request, Response>;
 
-  Connection(ServerList its_servers, ChannelSecurity its_security, absl::Duration its_patience)
-      : servers(std::move(its_servers)), security(std::move(its_security)), patience(its_patience) {}
+  Connection(ServerList its_servers, ChannelSecurity its_security, absl::Duration its_patience,
+             std::optional<absl::Duration> its_call_limit = std::nullopt)
+      : servers(std::move(its_servers)),
+        security(std::move(its_security)),
+        patience(its_patience),
+        call_limit(its_call_limit.value_or(servers.has_others() ? kCallLimitAmongSeveral : kCallLimit)) {}
 
   // To the current server. Where it is refused the channel stays as it was.
   absl::Status Dial() {
@@ -134,7 +138,14 @@ struct Client::Connection {
     return servers.current() == before ? absl::OkStatus() : Dial();
   }
 
-  absl::Duration CallLimit() const { return servers.has_others() ? kCallLimitAmongSeveral : kCallLimit; }
+  // Of a call to the current server that is not tried again.
+  absl::Status ErrorOf(const grpc::Status& status) const {
+    const bool is_late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && status.error_details().empty();
+    if (!is_late) return ToStatus(status, servers.text());
+    return absl::DeadlineExceededError(absl::StrCat("the server at ", servers.current(), " did not answer within ",
+                                                    absl::FormatDuration(call_limit),
+                                                    servers.has_others() ? ", as long as each of several is waited for" : ""));
+  }
 
   // Whether another try, elsewhere if there are several, may do.
   bool MayPass(const grpc::Status& status) const {
@@ -159,13 +170,13 @@ struct Client::Connection {
     Backoff backoff;
     for (;;) {
       grpc::ClientContext context;
-      Limit(CallLimit(), &context);
+      Limit(call_limit, &context);
       Response response;
       const grpc::Status status = (StubOf<S>()->*method)(&context, request, &response);
       if (status.ok()) return response;
       const absl::Duration left = give_up - absl::Now();
       const bool harmless = repeatable || GetNotLeader(server::FromGrpcStatus(status)).has_value();
-      if (!MayPass(status) || !harmless || left <= absl::ZeroDuration()) return ToStatus(status, servers.text());
+      if (!MayPass(status) || !harmless || left <= absl::ZeroDuration()) return ErrorOf(status);
       RETURN_IF_ERROR(MoveOn(status));
       Pause(status, std::min(backoff.Next(), left));
     }
@@ -227,6 +238,7 @@ struct Client::Connection {
   ServerList servers;
   const ChannelSecurity security;
   const absl::Duration patience;
+  const absl::Duration call_limit;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<Stub> stub;
   std::unique_ptr<v1::AccessControl::Stub> tokens;
@@ -240,9 +252,10 @@ Client::Client(const std::string& address, absl::Duration patience)
 Client::Client(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(ServerList servers, ChannelSecurity security,
-                                                     std::optional<absl::Duration> patience) {
+                                                     std::optional<absl::Duration> patience,
+                                                     std::optional<absl::Duration> call_limit) {
   const absl::Duration limit = patience.value_or(servers.has_others() ? kFailover : kPatience);
-  auto connection = std::make_unique<Connection>(std::move(servers), std::move(security), limit);
+  auto connection = std::make_unique<Connection>(std::move(servers), std::move(security), limit, call_limit);
   RETURN_IF_ERROR(connection->Dial());
   return std::unique_ptr<Client>(new Client(std::move(connection)));
 }

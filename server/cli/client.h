@@ -26,10 +26,11 @@ class Client {
 
   // `address`: HOST:PORT. Connects at the first call. `patience`: how long a call is retried while the server does not answer.
   explicit Client(const std::string& address, absl::Duration patience = kPatience);
-  // One after the other is asked until one answers, for so long that another leads where the leader was lost. Errors: those of
-  // MakeChannel (proto/channel.h).
+  // One after the other is asked until one answers, for so long that another leads where the leader was lost. `call_limit`: for
+  // each try, but of a plan or a simulation. Errors: those of MakeChannel (proto/channel.h).
   static absl::StatusOr<std::unique_ptr<Client>> Open(ServerList servers, ChannelSecurity security,
-                                                      std::optional<absl::Duration> patience = std::nullopt);
+                                                      std::optional<absl::Duration> patience = std::nullopt,
+                                                      std::optional<absl::Duration> call_limit = std::nullopt);
   ~Client();
 
   // Retried only with a request_id, because they might be done twice.
@@ -61,7 +62,7 @@ class Client {
                                       const std::function<void(const v1::PlanningProgress&)>& progress,
                                       const std::function<bool()>& interrupted);
 
-  // These are not retried.
+  // To make a token is not tried again, since it might be made twice; the others are.
   absl::StatusOr<v1::CreateTokenResponse> CreateToken(const v1::CreateTokenRequest& request);
   absl::StatusOr<v1::ListTokensResponse> ListTokens(const v1::ListTokensRequest& request);
   absl::StatusOr<v1::Token> RevokeToken(const v1::RevokeTokenRequest& request);

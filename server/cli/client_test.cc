@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <optional>
+#include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "server/jobs/testing/example_submission.h"
@@ -87,6 +90,19 @@ TEST(Client, AWatchGoesOnOverRestartsAndMissesNothing) {
   watcher.join();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(seen, (std::vector<v1::JobState>{v1::SUBMITTED, v1::PLANNING, v1::QUEUED, v1::LEASED, v1::RUNNING, v1::SUCCEEDED}));
+}
+
+TEST(Client, OneThatStandsStillIsNamedWithHowLongItWasWaitedFor) {
+  const server::testing::SilentServer a, b;
+  const auto ask = [](const std::string& addresses, std::optional<absl::Duration> limit) {
+    auto client = Client::Open(*ServerList::Parse("--server", addresses), {}, absl::ZeroDuration(), limit);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return std::string((*client)->ListJobs(AllJobs()).status().message());
+  };
+  const std::string alone = ask(a.address(), absl::Milliseconds(300));
+  EXPECT_EQ(alone, "the server at " + a.address() + " did not answer within 300ms");
+  const std::string several = ask(absl::StrCat(a.address(), ",", b.address()), std::nullopt);
+  EXPECT_EQ(several, "the server at " + a.address() + " did not answer within 5s, as long as each of several is waited for");
 }
 
 TEST(Client, AWatchIsLeftAtOnce) {

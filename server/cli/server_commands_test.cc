@@ -101,6 +101,23 @@ TEST_F(ServerCommands, WithoutAServerTheLineSaysWhatToDo) {
   ExpectError({"submit", Path("recipe.toml")}, 1, {"no server at"});
 }
 
+TEST_F(ServerCommands, ServersAreAskedEachAndSaidToBeAwayWhereTheyDoNotAnswer) {
+  const Result one = Run({"servers", "--server", service_.address()});
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_NE(one.out.find("alone"), std::string::npos) << one.out;
+  const server::testing::SilentServer a, b;
+  const Result three =
+      Run({"servers", "--server", absl::StrCat(service_.address(), ",", a.address(), ",", b.address()), "-o", "json"});
+  EXPECT_EQ(three.code, 1) << three.err;
+  const Json list = Json::parse(three.out, nullptr, false);
+  ASSERT_EQ(list.size(), 3u) << three.out;
+  EXPECT_TRUE(list[0]["answers"].get<bool>());
+  for (const int i : {1, 2}) {
+    const std::string error = list[i]["error"].get<std::string>();
+    EXPECT_NE(error.find("did not answer within 5s"), std::string::npos) << error;
+  }
+}
+
 TEST_F(ServerCommands, AddressesAreChecked) {
   ExpectError({"list", "--server", "nonsense"}, 2, {"--server", "nonsense", "HOST:PORT"});
   ExpectError({"list", "--server", "localhost:99999"}, 2, {"--server", "HOST:PORT"});

@@ -54,7 +54,11 @@ absl::StatusOr<v1::CreateTokenRequest> ReadRequest(const Arguments& arguments) {
   }
   request.set_role(*role);
   const bool is_of_project = *role != v1::OPERATOR && *role != v1::AGENT;
-  request.set_project(ProjectName(arguments.Text("project", is_of_project ? "default" : "")));
+  if (arguments.Has("project")) {
+    request.set_project(ProjectName(arguments.Text("project")));
+  } else if (is_of_project) {
+    ASSIGN_OR_RETURN(*request.mutable_project(), ProjectOf(arguments));
+  }
   request.set_display_name(arguments.Text("name"));
   ASSIGN_OR_RETURN(const auto days, arguments.Integer("days", 1, 366));
   if (days) request.set_lifetime_seconds(static_cast<double>(*days) * kSecondsPerDay);
@@ -143,7 +147,8 @@ Command TokenCommand() {
   spec.least_positional = 1;
   spec.most_positional = 2;
   spec.options = {{"role", "viewer|editor|admin|operator|agent", "what its holder may do"},
-                  {"project", "PROJECT", "in which (default); - for all, which only operators can give"},
+                  {"project", "PROJECT",
+                   "in which; LEGOAI_PROJECT or default if it is not given; - for all, which only operators can give"},
                   {"name", "TEXT", "whose it is, or what for"},
                   {"days", "N", "until it expires, at most 366 (90)"},
                   {"out", "FILE", "for the secret, readable by you alone, instead of printing it"},

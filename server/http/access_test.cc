@@ -42,19 +42,6 @@ class HttpAccess : public ::testing::Test {
     SetLogSink(nullptr);
   }
 
-  v1::CreateTokenResponse Made(v1::Role role, const std::string& project = "") {
-    v1::CreateTokenRequest request;
-    request.set_role(role);
-    request.set_project(project);
-    auto made = service_.tokens().Create(access::Anybody(), request);
-    EXPECT_TRUE(made.ok()) << made.status();
-    return made.value_or(v1::CreateTokenResponse());
-  }
-  void Revoke(const v1::CreateTokenResponse& made) {
-    v1::RevokeTokenRequest request;
-    request.set_name(made.token().name());
-    EXPECT_TRUE(service_.tokens().Revoke(access::Anybody(), request).ok());
-  }
   static std::string Bearer(const v1::CreateTokenResponse& made) {
     return absl::StrCat("Authorization: Bearer ", made.secret(), "\r\n");
   }
@@ -76,7 +63,7 @@ std::string PathOf(const std::string& pattern) {
 }
 
 TEST_F(HttpAccess, NoMethodAnswersAStrangerOrAnAgent) {
-  const std::string agent = Bearer(Made(v1::AGENT));
+  const std::string agent = Bearer(service_.MakeToken(v1::AGENT));
   const auto* service = v1::GetJobRequest::descriptor()->file()->FindServiceByName("ControlPlane");
   for (int i = 0; i < service->method_count(); ++i) {
     const auto& rule = service->method(i)->options().GetExtension(google::api::http);
@@ -98,7 +85,8 @@ TEST_F(HttpAccess, NoMethodAnswersAStrangerOrAnAgent) {
 
 TEST_F(HttpAccess, AViewerSeesItsProjectAndSubmitsNothing) {
   const v1::Job job = service_.Create("seen");
-  const std::string viewer = Bearer(Made(v1::VIEWER, "projects/default")), other = Bearer(Made(v1::ADMIN, "projects/other"));
+  const std::string viewer = Bearer(service_.MakeToken(v1::VIEWER, "projects/default"));
+  const std::string other = Bearer(service_.MakeToken(v1::ADMIN, "projects/other"));
   EXPECT_EQ(Ask("GET", "/v1/" + job.name(), viewer).Json()["spec"]["display_name"], "seen");
   EXPECT_EQ(Ask("GET", "/v1/" + job.name(), other).code, 404);
   EXPECT_EQ(Ask("POST", "/v1/projects/default/jobs", kJson + viewer, "{}").code, 403);
@@ -107,7 +95,7 @@ TEST_F(HttpAccess, AViewerSeesItsProjectAndSubmitsNothing) {
 }
 
 TEST_F(HttpAccess, ThePageSignsInByACookieWhichOthersCannotUse) {
-  const auto made = Made(v1::VIEWER, "projects/default");
+  const auto made = service_.MakeToken(v1::VIEWER, "projects/default");
   EXPECT_EQ(Ask("POST", "/session", kJson, "{\"token\": \"lego_wrong\"}").code, 401);
   const std::string body = absl::StrCat("{\"token\": \"", made.secret(), "\"}");
   const Answer in = Ask("POST", "/session", kJson, body);
@@ -134,7 +122,7 @@ TEST_F(HttpAccess, ThePageSignsInByACookieWhichOthersCannotUse) {
 
 TEST_F(HttpAccess, AStreamTellsOfItsOwnProjectAndEndsWithItsToken) {
   const v1::Job job = service_.Create();
-  const auto mine = Made(v1::VIEWER, "projects/default"), other = Made(v1::VIEWER, "projects/other");
+  const auto mine = service_.MakeToken(v1::VIEWER, "projects/default"), other = service_.MakeToken(v1::VIEWER, "projects/other");
   Client own(server_->port()), others(server_->port()), watch(server_->port());
   own.Send(Request("GET", "/v1/events", "", Bearer(mine)));
   others.Send(Request("GET", "/v1/events", "", Bearer(other)));
@@ -146,7 +134,7 @@ TEST_F(HttpAccess, AStreamTellsOfItsOwnProjectAndEndsWithItsToken) {
   service_.notifier().WorkersChanged();
   EXPECT_TRUE(absl::StrContains(own.ReadUntil("event: workers"), job.name())) << own.received();
   EXPECT_FALSE(absl::StrContains(others.ReadUntil("event: workers"), job.name())) << others.received();
-  Revoke(mine);
+  service_.Revoke(mine);
   for (Client* ended : {&own, &watch}) EXPECT_TRUE(absl::StrContains(ended->ReadUntil("event: failure"), "UNAUTHENTICATED"));
   EXPECT_FALSE(others.IsClosed(500));
 }
@@ -161,7 +149,7 @@ TEST_F(HttpAccess, StrangersAreAnsweredSoOftenAndNoMore) {
   EXPECT_EQ(busy, 1);
   EXPECT_GE(refused, 100);
   // Who is known is answered all the same.
-  EXPECT_EQ(Ask("GET", "/v1/server", Bearer(Made(v1::VIEWER, "projects/default"))).code, 200);
+  EXPECT_EQ(Ask("GET", "/v1/server", Bearer(service_.MakeToken(v1::VIEWER, "projects/default"))).code, 200);
 }
 
 TEST(Credentials, TheHeaderWinsAndWhatCannotBeReadIsNotPassedOver) {

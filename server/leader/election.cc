@@ -1,10 +1,12 @@
 #include "server/leader/election.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "proto/not_leader.h"
 #include "proto/status.h"
@@ -18,6 +20,11 @@ constexpr absl::Duration kGuardInterval = absl::Milliseconds(100);
 // A follower that was itself stopped for a while must not take the leader for dead: it looks again.
 constexpr int kLooksAlike = 3;
 constexpr int kRenewalsInLease = 5;
+constexpr absl::Duration kBetweenReminders = absl::Minutes(1);
+constexpr absl::Duration kUntilAlone = absl::Milliseconds(20);  // between looks whether calls still have a reign
+constexpr int kLeasesUntilLetGo = 10;
+
+bool Passes(const absl::Status& trouble) { return absl::IsUnavailable(trouble) || absl::IsAborted(trouble); }
 
 }  // namespace
 
@@ -31,26 +38,32 @@ Election::~Election() {
     const MutexLock lock(mutex_);
     reign_.reset();
   }
-  for (std::thread& thread : retiring_) thread.join();
+  for (Retired& one : retiring_) one.thread.join();
 }
 
 absl::Status Election::Start() {
   if (store::SqlitePath(options_.store_url)) return LeadAlone();
-  ASSIGN_OR_RETURN(follower_, store::PostgresFollower::Open(options_.store_url, options_.postgres));
+  ASSIGN_OR_RETURN(follower_, store::PostgresFollower::Make(options_.store_url, options_.postgres));
   thread_ = std::thread([this] { Work(); });
   MutexLock lock(mutex_);
-  while (reign_ == nullptr && !leader_ && end_.ok()) {
+  while (reign_ == nullptr && !leader_ && end_.ok() && !away_) {
     if (options_.postgres.ends && options_.postgres.ends()) return absl::CancelledError("the server was told to end");
     known_.WaitFor(lock, std::chrono::milliseconds(100));
   }
+  started_ = true;
   return end_;
+}
+
+bool Election::has_started() const {
+  const MutexLock lock(mutex_);
+  return started_;
 }
 
 absl::Status Election::LeadAlone() {
   ASSIGN_OR_RETURN(auto store, store::OpenStore(options_.store_url, options_.sqlite, options_.postgres));
   auto reign = std::make_shared<Reign>(std::move(store), std::make_shared<ReignSigns>(), options_.controller, notifier_,
                                        /*renew_every=*/absl::ZeroDuration());
-  RETURN_IF_ERROR(reign->Begin());
+  RETURN_IF_ERROR(BeginReign(*reign));
   const MutexLock lock(mutex_);
   reign_ = std::move(reign);
   return absl::OkStatus();
@@ -58,31 +71,54 @@ absl::Status Election::LeadAlone() {
 
 void Election::Work() {
   while (true) {
-    const auto reign = this->reign();
-    if (reign != nullptr) {
-      Guard(*reign);
-    } else {
-      Follow();
+    bool leads = false;
+    std::optional<std::string> why_no_longer;
+    {
+      // Let go of before it steps down: a reign ends when nobody has it any more.
+      const auto reign = this->reign();
+      leads = reign != nullptr;
+      if (leads) why_no_longer = WhyNoLonger(*reign);
     }
+    if (why_no_longer) StepDown(*why_no_longer);
+    if (!leads) Follow();
     const absl::Duration pause = this->reign() != nullptr ? kGuardInterval : options_.lease / kRenewalsInLease;
     if (!bell_.SleepUntil(Clock::now() + absl::ToChronoNanoseconds(pause))) return;
   }
 }
 
-void Election::Guard(const Reign& reign) {
+std::optional<std::string> Election::WhyNoLonger(const Reign& reign) const {
   const absl::Duration silence = reign.Silence();
-  if (silence == absl::InfiniteDuration()) return StepDown("another server leads");
-  if (silence > options_.lease)
-    StepDown(absl::StrCat("it could not write for ", absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(100)))));
+  if (silence == absl::InfiniteDuration()) return "another server leads";
+  if (silence <= options_.lease) return std::nullopt;
+  return absl::StrCat("it could not write for ", absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(100))));
+}
+
+void Election::NotSeen(const absl::Status& why) {
+  Tell(why);
+  {
+    const MutexLock lock(mutex_);
+    away_ = true;
+  }
+  known_.NotifyAll();
+}
+
+// Whether another server that lives leads under this one's address: whoever is sent to the leader would come here. A row that
+// stands still may be that of this server before it was started again.
+bool Election::IsNamesake(const Sight& sight) const {
+  const bool lives = sight.holder_pid != 0 && sight.leader && last_ && sight.leader->term == last_->term &&
+                     sight.leader->sequence > last_->sequence;
+  return lives && !options_.address.empty() && sight.leader->address == options_.address && sight.leader->term != led_term_;
 }
 
 void Election::Follow() {
   const absl::StatusOr<Sight> sight = follower_->Look();
-  if (!sight.ok()) {
-    const bool passes = absl::IsUnavailable(sight.status()) || absl::IsAborted(sight.status());
-    return passes ? Tell(sight.status()) : GiveUp(sight.status());
-  }
+  if (!sight.ok()) return Passes(sight.status()) ? NotSeen(sight.status()) : GiveUp(sight.status());
   told_.clear();
+  if (IsNamesake(*sight)) {
+    return GiveUp(FieldError("--advertise_address", options_.address,
+                             absl::StrCat("is also that of the server that leads, ", sight->leader->holder,
+                                          ": give each server an address of its own")));
+  }
   See(*sight, nullptr);
   const bool gone = sight->holder_pid == 0;
   const bool stands = sight->leader && looks_alike_ >= kLooksAlike &&
@@ -129,25 +165,30 @@ void Election::Lead() {
   store::PostgresOptions options = options_.postgres;
   options.other_server = absl::ZeroDuration();
   options.address = options_.address;
+  options.on_leads = [this](int64_t term) { led_term_ = term; };
   options.on_superseded = [signs](const absl::Status&) { signs->superseded = true; };
   options.ends = [signs, ends = options_.postgres.ends] { return signs->over || (ends && ends()); };
   auto store = store::OpenPostgresStore(options_.store_url, options);
-  if (!store.ok()) {
-    const bool passes = absl::IsUnavailable(store.status()) || absl::IsAborted(store.status());
-    return passes ? Tell(store.status()) : GiveUp(store.status());
-  }
+  if (!store.ok()) return Passes(store.status()) ? Tell(store.status()) : GiveUp(store.status());
   auto reign =
       std::make_shared<Reign>(*std::move(store), signs, options_.controller, notifier_, options_.lease / kRenewalsInLease);
-  absl::Status begun = reign->Begin();
+  absl::Status begun = BeginReign(*reign);
   const absl::StatusOr<Sight> sight = follower_->Look();
   if (begun.ok()) begun = sight.status();
   if (!begun.ok()) {
-    Tell(begun);
-    return Retire(std::move(reign));
+    Retire(std::move(reign));
+    return Passes(begun) || has_started() ? Tell(begun) : GiveUp(begun);
   }
   See(*sight, std::move(reign));
   if (options_.controller.metrics != nullptr) options_.controller.metrics->BeganToLead();
-  LogInfo(absl::StrCat("leads, term ", last_ ? last_->term : 0), {}, {{"address", options_.address}});
+  LogInfo(absl::StrCat("leads, term ", led_term_), {}, {{"address", options_.address}});
+}
+
+absl::Status Election::BeginReign(Reign& reign) {
+  const absl::Status prepared = options_.before_reign ? options_.before_reign(reign.store()) : absl::OkStatus();
+  if (!prepared.ok() && (Passes(prepared) || !has_started())) return prepared;
+  if (!prepared.ok()) LogError(std::string(prepared.message()));
+  return reign.Begin();
 }
 
 void Election::StepDown(const std::string& why) {
@@ -165,26 +206,50 @@ void Election::StepDown(const std::string& why) {
   Retire(std::move(reign));
 }
 
-// What is under way may wait for a database that does not answer: not here.
+// What is under way may wait for a database that does not answer: neither here, nor in the call that lets go of the reign last,
+// unless that is not over for so long that no lease and no agent counts on it any more.
 void Election::Retire(std::shared_ptr<Reign> reign) {
   reign->End(NotLeaderError("", 0));
-  retiring_.emplace_back([reign = std::move(reign)]() mutable { reign.reset(); });
+  for (auto one = retiring_.begin(); one != retiring_.end();) {
+    if (!*one->is_gone) {
+      ++one;
+      continue;
+    }
+    one->thread.join();
+    one = retiring_.erase(one);
+  }
+  auto is_gone = std::make_shared<std::atomic<bool>>(false);
+  const auto until = Clock::now() + absl::ToChronoNanoseconds(kLeasesUntilLetGo * options_.lease);
+  std::thread thread([reign = std::move(reign), is_gone, until]() mutable {
+    while (reign.use_count() > 1 && Clock::now() < until) absl::SleepFor(kUntilAlone);  // nobody else gets it any more
+    if (reign.use_count() > 1) LogWarning("a call of when this server led goes on: what it led with ends when that call does");
+    reign.reset();
+    *is_gone = true;
+  });
+  retiring_.push_back({std::move(thread), std::move(is_gone)});
 }
 
 void Election::GiveUp(const absl::Status& why) {
+  bool told = false;  // as what Start() returns
   {
     const MutexLock lock(mutex_);
     if (!end_.ok()) return;
     end_ = why;
+    told = !started_;
   }
   known_.NotifyAll();
-  if (options_.on_end) options_.on_end(why);
+  if (!told && options_.on_end) options_.on_end(why);
 }
 
+// At once where it is news, and now and then while it lasts.
 void Election::Tell(const absl::Status& trouble) {
   const std::string text(trouble.message());
-  if (text == std::exchange(told_, text)) return;
-  LogWarning(absl::StrCat("looks for the leader again: ", text));
+  const auto now = Clock::now();
+  if (text == told_ && now < told_at_ + absl::ToChronoNanoseconds(kBetweenReminders)) return;
+  told_ = text;
+  told_at_ = now;
+  LogWarning(absl::StrCat("waits for the database or its leader, and looks again every ",
+                          absl::FormatDuration(options_.lease / kRenewalsInLease), ": ", text));
 }
 
 std::shared_ptr<Reign> Election::reign() const {
@@ -248,13 +313,19 @@ absl::StatusOr<v1::PlanResult> Election::Plan(const v1::PlanRequest& request,
                                               const std::function<bool()>& cancel) {
   const auto leading = reign();
   if (leading == nullptr) return NotLeader();
-  return leading->controller().Plan(request, progress, cancel);
+  const auto over = [&] { return leading->over() || (cancel && cancel()); };
+  auto result = leading->controller().Plan(request, progress, over);
+  if (absl::IsCancelled(result.status()) && leading->over()) return NotLeader();
+  return result;
 }
 
 absl::StatusOr<v1::Estimate> Election::Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) {
   const auto leading = reign();
   if (leading == nullptr) return NotLeader();
-  return leading->controller().Simulate(request, cancel);
+  const auto over = [&] { return leading->over() || (cancel && cancel()); };
+  auto estimate = leading->controller().Simulate(request, over);
+  if (absl::IsCancelled(estimate.status()) && leading->over()) return NotLeader();
+  return estimate;
 }
 
 absl::Status Election::Write(const std::function<absl::Status(store::Transaction&)>& work) {

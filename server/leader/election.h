@@ -8,7 +8,10 @@
 // Thread-safe. As a Fleet and as a Store it is what the handlers of calls need, whoever leads.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,11 +34,14 @@ namespace legoai::server {
 struct ElectionOptions {
   std::string store_url;
   store::SqliteOptions sqlite;
-  store::PostgresOptions postgres;  // on_superseded and other_server are not used
+  store::PostgresOptions postgres;  // on_leads, on_superseded and other_server are not used
   std::string address;              // of this server's gRPC, as others reach it; empty: unknown
   // Without a write of the leader's: then it leads no more. It writes five times as often, and followers look as often.
   absl::Duration lease = absl::Seconds(5);
   ControllerOptions controller;
+  // Called with the store of each reign before it begins, on any thread. May be null. An error before Start() has returned is
+  // Start()'s; later it is logged, and this server leads all the same.
+  std::function<absl::Status(store::Store&)> before_reign;
   // Called once, when this server can neither lead nor follow any more: the store is of a newer release, damaged, closed to it.
   std::function<void(const absl::Status&)> on_end;
 };
@@ -46,8 +52,9 @@ class Election : public Fleet, public store::Store {
   Election(ElectionOptions options, Notifier* notifier);
   ~Election() override;
 
-  // Opens the store; blocks until this server leads, or sees the one that does. Once, before anything else. Errors: those of
-  // OpenStore.
+  // Opens the store; blocks until this server leads, or sees the one that does, or finds the database away: then it looks for it
+  // again and again, as when that goes later, and Ready() says so. Once, before anything else. Errors: those of OpenStore, but
+  // for a PostgreSQL that is away; Cancelled where the process was told to end meanwhile.
   absl::Status Start();
 
   // Null: this server does not lead. What is returned may be used as long as it is held; its writes are refused once the reign is
@@ -80,16 +87,20 @@ class Election : public Fleet, public store::Store {
 
   absl::Status LeadAlone();
   void Work();
-  void Guard(const Reign& reign);
+  std::optional<std::string> WhyNoLonger(const Reign& reign) const;  // nothing: it goes on
   void Follow();
+  bool IsNamesake(const Sight& sight) const;
   // What is known of the leader from now on; `reign`: where this server is the one.
   void See(const Sight& sight, std::shared_ptr<Reign> reign);
   void Lead();
+  absl::Status BeginReign(Reign& reign);
   void StepDown(const std::string& why);
   void GiveUp(const absl::Status& why);
   void Retire(std::shared_ptr<Reign> reign);
   absl::Status NotLeader() const;
+  void NotSeen(const absl::Status& why);
   void Tell(const absl::Status& trouble);
+  bool has_started() const;
 
   const ElectionOptions options_;
   Notifier* const notifier_;
@@ -101,13 +112,22 @@ class Election : public Fleet, public store::Store {
   std::optional<v1::Leader> leader_ ABSL_GUARDED_BY(mutex_);  // as last seen; nothing: nobody leads
   Clock::time_point seen_ ABSL_GUARDED_BY(mutex_);            // when the database was last seen
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
+  bool away_ ABSL_GUARDED_BY(mutex_) = false;     // the database was, when it was looked for
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;  // Start() has returned
+
+  struct Retired {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> is_gone;
+  };
 
   // Of the thread alone.
   std::optional<store::PostgresFollower::Leader> last_;  // as the row was when it last changed
   Clock::time_point changed_;                            // when that was seen
   int looks_alike_ = 0;                                  // since
-  std::string told_;                                     // trouble that is not told again
-  std::vector<std::thread> retiring_;
+  int64_t led_term_ = 0;                                 // this server's latest
+  std::string told_;                                     // trouble that is not told again at once
+  Clock::time_point told_at_;
+  std::list<Retired> retiring_;
   Bell bell_;
   std::thread thread_;
 };

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,32 +48,62 @@ ControllerOptions Quiet(Metrics* metrics) {
   return options;
 }
 
+// Plans without end, unless it is told to stop.
+class EndlessEstimator : public planner::Estimator {
+ public:
+  explicit EndlessEstimator(std::atomic<bool>* began) : began_(began) {}
+  int64_t Slots() const override { return 1; }
+  absl::Status Start(const v1::SimRequest&) override {
+    *began_ = true;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration limit) override {
+    absl::SleepFor(std::min(limit, absl::Milliseconds(5)));
+    return std::nullopt;
+  }
+  void StopAll() override {}
+
+ private:
+  std::atomic<bool>* const began_;
+};
+
 // One of the servers.
 class Member {
  public:
-  Member(const std::string& url, const std::string& address) {
+  using Change = std::function<void(ElectionOptions*)>;
+  Member(const std::string& url, const std::string& address, const Change& change = [](ElectionOptions*) {}) {
     ElectionOptions options;
     options.store_url = url;
     options.postgres = store::Short();
     options.postgres.patience = absl::Seconds(1);
     options.postgres.on_round_trip = [this] {
-      while (stands_still) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      // The first to ask is the thread that leads and follows.
+      std::thread::id nobody;
+      const std::thread::id this_one = std::this_thread::get_id();
+      const bool elects = elects_.compare_exchange_strong(nobody, this_one) || nobody == this_one;
+      while (stands_still || (writes_stand_still && !elects)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     };
     options.address = address;
     options.lease = absl::Seconds(1);
     options.controller = Quiet(&metrics_);
-    options.on_end = [this](const absl::Status&) { ended = true; };
+    options.on_end = [this](const absl::Status& why) {
+      why_ended = why;
+      ended = true;
+    };
+    change(&options);
     election_ = std::make_unique<Election>(options, &notifier_);
   }
-  ~Member() { stands_still = false; }
+  ~Member() { stands_still = writes_stand_still = false; }
 
   Election& operator*() { return *election_; }
   Election* operator->() { return election_.get(); }
   bool leads() { return election_->reign() != nullptr; }
 
-  std::atomic<bool> stands_still = false, ended = false;
+  std::atomic<bool> stands_still = false, writes_stand_still = false, ended = false;
+  absl::Status why_ended;  // before `ended`
 
  private:
+  std::atomic<std::thread::id> elects_;
   Metrics metrics_;
   Notifier notifier_;
   std::unique_ptr<Election> election_;
@@ -89,8 +122,8 @@ class ElectionTest : public testing::Test {
     schema_ = absl::StrCat("election_", ++schemas);
     url_ = store::PostgresServer::OfThisProcess().Url(schema_);
   }
-  std::unique_ptr<Member> Begin(const std::string& address) {
-    auto member = std::make_unique<Member>(url_, address);
+  std::unique_ptr<Member> Begin(const std::string& address, const Member::Change& change = [](ElectionOptions*) {}) {
+    auto member = std::make_unique<Member>(url_, address, change);
     const absl::Status started = (*member)->Start();
     EXPECT_TRUE(started.ok()) << started;
     return member;
@@ -194,6 +227,136 @@ TEST_F(ElectionTest, OneThatFindsALaterReleasesTablesEnds) {
   first.reset();
   EXPECT_TRUE(Within([&] { return second->ended.load(); }));
   EXPECT_FALSE(second->leads());
+}
+
+TEST_F(ElectionTest, OneThatIsStartedWhileTheDatabaseIsAwayWaitsForIt) {
+  { const auto before = Begin("before:1"); }
+  store::PostgresOutage outage(store::PostgresServer::OfThisProcess());
+  auto first = Begin("first:1");
+  EXPECT_TRUE(absl::IsUnavailable((*first)->Ready().status()));
+  EXPECT_FALSE((*first)->Leading().leader.has_value());
+  EXPECT_TRUE(GetNotLeader((*first)->LeadingController().status()).has_value());
+  ASSERT_TRUE(outage.End().ok());
+  EXPECT_TRUE(Within([&] { return first->leads(); }));
+  EXPECT_TRUE((*first)->Ready().ok());
+  EXPECT_FALSE(first->ended);
+}
+
+TEST_F(ElectionTest, ATargetThatIsWrongEndsOneAtItsStart) {
+  const std::string wrong = store::PostgresServer::OfThisProcess().UrlAs("postgres", "", "no_such_database");
+  Member member(wrong, "first:1");
+  const absl::Status started = member->Start();
+  EXPECT_TRUE(absl::IsNotFound(started)) << started;
+  EXPECT_FALSE(member.ended) << "what Start() returns is told once";
+}
+
+TEST_F(ElectionTest, OneThatFindsALaterReleasesTablesOnceTheDatabaseIsBackEnds) {
+  store::PostgresServer& database = store::PostgresServer::OfThisProcess();
+  { const auto before = Begin("before:1"); }
+  ASSERT_TRUE(database.Sql(absl::StrCat("UPDATE ", schema_, ".meta SET value = 99 WHERE key = 'schema_version'")).ok());
+  store::PostgresOutage outage(database);
+  auto first = Begin("first:1");
+  ASSERT_TRUE(outage.End().ok());
+  EXPECT_TRUE(Within([&] { return first->ended.load(); }));
+  EXPECT_TRUE(absl::IsFailedPrecondition(first->why_ended)) << first->why_ended;
+}
+
+// Whoever leads next, and not only the server that was started first, can prepare what goes with a reign.
+TEST_F(ElectionTest, WhatIsToBeDoneBeforeAReignIsDoneWithItsStore) {
+  std::atomic<int> firsts = 0, seconds = 0;
+  const auto counts = [](std::atomic<int>* count, int64_t job) {
+    return [count, job](ElectionOptions* options) {
+      options->before_reign = [count, job](store::Store& store) {
+        ++*count;
+        return store::Insert(store, job);
+      };
+    };
+  };
+  auto first = Begin("first:1", counts(&firsts, 1)), second = Begin("second:1", counts(&seconds, 2));
+  EXPECT_EQ(firsts, 1);
+  EXPECT_EQ(seconds, 0);
+  first.reset();
+  ASSERT_TRUE(Within([&] { return second->leads(); }));
+  EXPECT_EQ(seconds, 1);
+  EXPECT_EQ(store::Count(**second), 2);
+}
+
+TEST_F(ElectionTest, WhatFailsBeforeAReignEndsAServerAtItsStartAndNoneThatTakesOver) {
+  const auto fails = [](ElectionOptions* options) {
+    options->before_reign = [](store::Store&) { return FieldError("--first_token_file", "/none/file", "cannot be written"); };
+  };
+  {
+    Member alone(url_, "first:1", fails);
+    EXPECT_TRUE(absl::IsInvalidArgument(alone->Start()));
+    EXPECT_FALSE(alone.ended);
+  }
+  auto first = Begin("first:1"), second = Begin("second:1", fails);
+  first.reset();
+  EXPECT_TRUE(Within([&] { return second->leads(); }));
+}
+
+// What is under way in a reign may wait for a database that does not answer: whoever let it in waits, and not the election.
+TEST_F(ElectionTest, OneThatStepsDownFollowsWhileItsWritesStillWait) {
+  auto first = Begin("first:1");
+  ASSERT_TRUE(first->leads());
+  first->writes_stand_still = true;
+  EXPECT_TRUE(Within([&] {
+    const Leadership now = (*first)->Leading();
+    return !now.leads && now.leader.has_value();
+  })) << "it does not look while an old write waits";
+  first->writes_stand_still = false;
+  EXPECT_TRUE(Within([&] { return first->leads(); }));
+}
+
+TEST_F(ElectionTest, ACallThatDoesNotEndHasTheReignForItselfInTheEnd) {
+  auto first = Begin("first:1");
+  auto call = (*first)->reign();
+  ASSERT_NE(call, nullptr);
+  const std::weak_ptr<Reign> reign = call;
+  first->stands_still = true;
+  auto second = Begin("second:1");
+  EXPECT_TRUE(Within([&] { return !first->leads(); }));
+  first->stands_still = false;
+  EXPECT_TRUE(Within([&] { return call.use_count() == 1; }));
+  call.reset();
+  EXPECT_TRUE(reign.expired());
+}
+
+TEST_F(ElectionTest, APlanIsGivenUpWhereItsLeaderIsReplaced) {
+  std::atomic<bool> began = false, answered = false;
+  auto first = Begin("first:1", [&began](ElectionOptions* options) {
+    options->controller.make_estimator = [&began] { return std::make_unique<EndlessEstimator>(&began); };
+  });
+  auto second = Begin("second:1");
+  absl::Status answer;
+  std::thread caller([&] {
+    v1::SimRequest request;
+    answer = (*first)->Simulate(request, nullptr).status();
+    answered = true;
+  });
+  EXPECT_TRUE(Within([&] { return began.load(); }));
+  EXPECT_FALSE(answered);
+  first->stands_still = true;
+  EXPECT_TRUE(Within([&] { return answered.load(); }));
+  first->stands_still = false;
+  caller.join();
+  EXPECT_TRUE(GetNotLeader(answer).has_value()) << answer;
+}
+
+TEST_F(ElectionTest, AnAddressThatAnotherServerAdvertisesIsRefused) {
+  auto first = Begin("same:1"), second = Begin("same:1");
+  EXPECT_TRUE(Within([&] { return second->ended.load(); }));
+  const auto violation = GetFieldViolation(second->why_ended);
+  ASSERT_TRUE(violation.has_value()) << second->why_ended;
+  EXPECT_EQ(violation->field(), "--advertise_address");
+  EXPECT_TRUE(first->leads());
+  EXPECT_FALSE(first->ended);
+  // One that was started again finds its own row, which stands still.
+  second.reset();
+  first.reset();
+  auto again = Begin("same:1");
+  EXPECT_TRUE(Within([&] { return again->leads(); }));
+  EXPECT_FALSE(again->ended);
 }
 
 TEST_F(ElectionTest, OverSqliteOneServerLeadsByItself) {

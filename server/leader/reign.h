@@ -61,8 +61,9 @@ class Reign {
 
   // For how long nothing that was begun since has been written, or the store says that another leads: infinite.
   absl::Duration Silence() const;
-  // No write waits any more, and every agent is told `why`.
+  // No write waits any more, users' plans and simulations are given up, and every agent is told `why`.
   void End(const absl::Status& why);
+  bool over() const { return signs_->over; }
 
  private:
   void Renew(absl::Duration every);

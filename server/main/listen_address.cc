@@ -3,18 +3,29 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <memory>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::server {
 namespace {
 
 bool IsAllDigits(const std::string& text) { return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos; }
+
+// 0.0.0.0 or ::, however it is written.
+bool IsEveryAddress(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_aton(host.c_str(), &v4) != 0) return v4.s_addr == INADDR_ANY;  // "0" as well
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6);
+}
 
 }  // namespace
 
@@ -40,6 +51,22 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& field, const
 std::string ToText(const ListenAddress& address) {
   const bool is_v6 = address.host.find(':') != std::string::npos;
   return is_v6 ? absl::StrCat("[", address.host, "]:", address.port) : absl::StrCat(address.host, ":", address.port);
+}
+
+absl::StatusOr<std::string> AdvertisedAddress(const std::string& given, const ListenAddress& listening) {
+  if (!given.empty()) {
+    constexpr char kField[] = "--advertise_address";
+    ASSIGN_OR_RETURN(const auto address, ParseListenAddress(kField, given));
+    if (address.port == 0) return FieldError(kField, given, "must have the port that others call");
+    if (IsEveryAddress(address.host))
+      return FieldError(kField, given, "is every address of this host, which nobody can call: give one by which others reach it");
+    return given;
+  }
+  if (listening.port == 0) return std::string();
+  if (!IsEveryAddress(listening.host)) return ToText(listening);
+  char host[HOST_NAME_MAX + 1] = "";
+  gethostname(host, HOST_NAME_MAX);
+  return ToText({host, listening.port});
 }
 
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& field, const std::string& host) {

@@ -24,6 +24,11 @@ std::string ToText(const ListenAddress& address);
 // All IP addresses of a host ("127.0.0.1", "::1"), as the system resolves them. Errors: NotFound for `field`.
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& field, const std::string& host);
 
+// Where others reach a server that listens on `listening`: `given` (--advertise_address), or else that address, with this host's
+// name where it is every address of the host. Empty where that cannot be known: the port is to be any free one. Errors:
+// FieldErrors.
+absl::StatusOr<std::string> AdvertisedAddress(const std::string& given, const ListenAddress& listening);
+
 // Whether only this machine can reach the IP address `number`: 127.0.0.0/8, also mapped to IPv6 (::ffff:127.0.0.1), or ::1.
 bool IsLoopback(const std::string& number);
 

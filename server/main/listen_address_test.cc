@@ -1,6 +1,10 @@
 #include "server/main/listen_address.h"
 
+#include <unistd.h>
+
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
@@ -102,6 +106,22 @@ TEST(ListenAddress, OthersReachItWithTokensAndTlsTogether) {
   EXPECT_FALSE(absl::StrContains(in_clear, "--tokens")) << in_clear;
   EXPECT_TRUE(absl::StrContains(open, "without tokens whoever reaches it can do everything")) << open;
   EXPECT_FALSE(absl::StrContains(open, "--tls")) << open;
+}
+
+TEST(ListenAddress, OthersAreToldOneThatTheyCanCall) {
+  EXPECT_EQ(AdvertisedAddress("", {"10.0.0.1", 7420}).value(), "10.0.0.1:7420");
+  EXPECT_EQ(AdvertisedAddress("", {"::1", 7420}).value(), "[::1]:7420");
+  EXPECT_EQ(AdvertisedAddress("", {"10.0.0.1", 0}).value(), "") << "the port is not known before it listens";
+  EXPECT_EQ(AdvertisedAddress("node-7:1", {"0.0.0.0", 7420}).value(), "node-7:1");
+  char name[256] = "";
+  ASSERT_EQ(gethostname(name, sizeof(name)), 0);
+  for (const char* every : {"0.0.0.0", "::"})
+    EXPECT_EQ(AdvertisedAddress("", {every, 7420}).value(), std::string(name) + ":7420");
+  for (const char* bad : {"0.0.0.0:7420", "[::]:7420", "[0:0:0:0:0:0:0:0]:7420", "0:7420", "node-7:0", "node-7"}) {
+    const absl::Status status = AdvertisedAddress(bad, {"10.0.0.1", 7420}).status();
+    ASSERT_TRUE(GetFieldViolation(status)) << bad << ": " << status;
+    EXPECT_EQ(GetFieldViolation(status)->field(), "--advertise_address");
+  }
 }
 
 TEST(ListenAddress, NumbersAreResolvedToThemselves) {

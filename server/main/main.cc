@@ -7,10 +7,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <climits>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -63,7 +61,7 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:7420", "address and port of gRPC, for 
 ABSL_FLAG(std::string, http, "127.0.0.1:7421", "address and port of HTTP, for the page, JSON and /metrics; empty: none");
 ABSL_FLAG(std::vector<std::string>, http_host_names, {}, "names by which HTTP is reached besides localhost and --http's address");
 ABSL_FLAG(bool, tokens, false,
-          "ask every caller for a token (`lego token`); the first operator's is made at the start, into a file");
+          "ask every caller for a token (`lego token`); the first operator's is made when this server leads, into a file");
 ABSL_FLAG(std::string, first_token_file, "",
           "for the first operator's token, made where no operator has one that counts; DATA/first_operator.token if not given");
 ABSL_FLAG(std::string, audit_log, "",
@@ -232,20 +230,6 @@ absl::Status SetStores(const Ending& ending, ElectionOptions* options) {
   return absl::OkStatus();
 }
 
-// Empty where it cannot be known: a port that the system gives is not known before it listens.
-absl::StatusOr<std::string> AdvertisedAddress(const ListenAddress& listening) {
-  if (const std::string given = absl::GetFlag(FLAGS_advertise_address); !given.empty()) {
-    ASSIGN_OR_RETURN(const auto address, ParseListenAddress("--advertise_address", given));
-    if (address.port == 0) return FieldError("--advertise_address", given, "must have the port that others call");
-    return given;
-  }
-  if (listening.port == 0) return std::string();
-  if (listening.host != "0.0.0.0" && listening.host != "::") return ToText(listening);
-  char host[HOST_NAME_MAX + 1] = "";
-  gethostname(host, HOST_NAME_MAX);
-  return ToText({host, listening.port});
-}
-
 std::filesystem::path FolderOfThisProgram() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
@@ -368,26 +352,39 @@ absl::StatusOr<Access> MakeAccess(store::Store* store) {
   return made;
 }
 
-// Tokens that count, and who asks for them: nobody where they were not asked for.
-absl::Status PrepareTokens(access::Tokens* tokens, access::Gate* gate, bool leads) {
-  if (gate == nullptr) {
-    ASSIGN_OR_RETURN(const auto list, tokens->List(access::Anybody()));
-    if (!list.tokens().empty())
-      LogWarning("the store has tokens, but this server asks for none, and whoever reaches it can do everything: give --tokens");
-    return absl::OkStatus();
-  }
-  if (!leads) {
-    ASSIGN_OR_RETURN(const auto list, tokens->List(access::Anybody()));
-    const auto is_operators = [](const v1::Token& token) { return token.role() == v1::OPERATOR; };
-    if (std::none_of(list.tokens().begin(), list.tokens().end(), is_operators))
-      LogError("no operator has a token, and a server that follows makes none: end all servers of this store, and start one");
-    return gate->Begin();
-  }
-  ASSIGN_OR_RETURN(const auto file,
-                   FileOf("--first_token_file", absl::GetFlag(FLAGS_first_token_file), "first_operator.token"));
-  ASSIGN_OR_RETURN(const bool made, tokens->MakeFirst(file));
+absl::StatusOr<std::string> FirstTokenFile() {
+  return FileOf("--first_token_file", absl::GetFlag(FLAGS_first_token_file), "first_operator.token");
+}
+
+// Whoever begins to lead sees to it that an operator has a token: this server may have followed when tokens were first asked for.
+absl::Status MakeFirstToken(store::Store& store) {
+  ASSIGN_OR_RETURN(const auto file, FirstTokenFile());
+  ASSIGN_OR_RETURN(const bool made, access::Tokens(&store, nullptr, NowUs).MakeFirst(file));
   if (made) LogInfo("made a token for the first operator, for 30 days", {}, {{"path", file}});
-  return gate->Begin();
+  return absl::OkStatus();
+}
+
+// Warns of tokens that nobody asks for, and where nobody has one who could let others in. Errors: those of the store.
+absl::Status LookAtTokens(access::Tokens* tokens, const access::Gate* gate) {
+  ASSIGN_OR_RETURN(const auto list, tokens->List(access::Anybody()));
+  if (gate == nullptr && !list.tokens().empty())
+    LogWarning("the store has tokens, but this server asks for none, and whoever reaches it can do everything: give --tokens");
+  if (gate == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool has_operator, tokens->HasOperator());
+  if (has_operator) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto file, FirstTokenFile());
+  LogWarning("no operator has a token that counts: this server makes one when it leads", {}, {{"path", file}});
+  return absl::OkStatus();
+}
+
+// A store that is away, or goes just now, keeps no server from its start.
+absl::Status PrepareTokens(access::Tokens* tokens, access::Gate* gate, const Election& election) {
+  absl::Status status = election.Ready().status();
+  if (status.ok()) status = LookAtTokens(tokens, gate);
+  if (status.ok() && gate != nullptr) status = gate->Begin();
+  if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
+  if (gate != nullptr) gate->BeginLater();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const ListenAddress& address,
@@ -407,42 +404,84 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const ListenAddress& ad
   return server;
 }
 
+// `times`: as ReadTimes() has them.
+absl::StatusOr<ElectionOptions> ReadElection(ControllerOptions times, const ListenAddress& listening, const std::string& url,
+                                             const Ending& ending, Metrics* metrics) {
+  ElectionOptions options;
+  options.controller = std::move(times);
+  ASSIGN_OR_RETURN(planner::LegoSimOptions one, SimOptions());
+  options.store_url = url;
+  ASSIGN_OR_RETURN(auto address, AdvertisedAddress(absl::GetFlag(FLAGS_advertise_address), listening));
+  if (!store::SqlitePath(url)) options.address = std::move(address);
+  RETURN_IF_ERROR(SetStores(ending, &options));
+  if (absl::GetFlag(FLAGS_tokens)) {
+    RETURN_IF_ERROR(FirstTokenFile().status());
+    options.before_reign = MakeFirstToken;
+  }
+  options.controller.simulators = one.processes;
+  one.processes = 1;
+  options.controller.make_estimator = [one] { return std::make_unique<planner::LegoSimPool>(one); };
+  options.controller.now_us = NowUs;
+  options.controller.steady = Steady;
+  options.controller.metrics = metrics;
+  return options;
+}
+
+void SetGauges(Election& election, Metrics* metrics) {
+  const Leadership leading = election.Leading();
+  metrics->SetLeading(leading.leads, leading.leader ? leading.leader->term() : 0);
+  if (!leading.leads) return ClearGauges(metrics);
+  SetWorkerGauges(election.Workers(), metrics);
+  if (absl::Status status = SetJobGauges(election, metrics); !status.ok()) LogError(std::string(status.message()));
+}
+
+struct Http {
+  std::unique_ptr<access::ServerTls> tls;  // null: in clear
+  std::unique_ptr<HttpServer> server;      // null: not asked for
+  int port() const { return server ? server->port() : 0; }
+};
+
+absl::StatusOr<Http> StartHttp(const std::optional<ListenAddress>& address, access::Gate* gate, Handlers handlers,
+                               ThreadPool* pool, Notifier* notifier, Metrics* metrics) {
+  Http http;
+  if (!address) return http;
+  if (TlsFlags().given()) {
+    ASSIGN_OR_RETURN(http.tls, access::ServerTls::Load(TlsFlags()));
+  }
+  HttpOptions options;
+  options.address = address->host;
+  options.port = address->port;
+  options.web_directory = PageFolder();
+  options.host_names = absl::GetFlag(FLAGS_http_host_names);
+  options.gate = gate;
+  options.tls = http.tls.get();
+  ASSIGN_OR_RETURN(http.server, HttpServer::Start(options, std::move(handlers), pool, notifier, metrics));
+  return http;
+}
+
 absl::Status Serve() {
   RETURN_IF_ERROR(access::CheckTlsFiles(TlsFlags()));
   ASSIGN_OR_RETURN(const auto listening, ReadListening());
   ASSIGN_OR_RETURN(auto times, ReadTimes());
   ASSIGN_OR_RETURN(const auto url, StoreUrl());
   ASSIGN_OR_RETURN(const auto store_text, store::StoreText(url));
-  ASSIGN_OR_RETURN(const auto sim, SimOptions());
-  ASSIGN_OR_RETURN(auto address, AdvertisedAddress(listening.grpc));
   ASSIGN_OR_RETURN(const auto leader_security, LeaderSecurity(url));
 
   Notifier notifier;
   Metrics metrics;
   Ending ending;
-  ElectionOptions election_options;
-  RETURN_IF_ERROR(SetStores(ending, &election_options));
-  election_options.store_url = url;
-  election_options.address = store::SqlitePath(url) ? "" : std::move(address);
-  ControllerOptions& options = election_options.controller;
-  options = std::move(times);
-  options.simulators = sim.processes;
-  planner::LegoSimOptions one = sim;
-  one.processes = 1;
-  options.make_estimator = [one] { return std::make_unique<planner::LegoSimPool>(one); };
-  options.now_us = NowUs;
-  options.steady = Steady;
-  options.metrics = &metrics;
-  Election election(election_options, &notifier);
+  ASSIGN_OR_RETURN(auto election_options, ReadElection(std::move(times), listening.grpc, url, ending, &metrics));
+  Election election(std::move(election_options), &notifier);
   // Agents that come back at once find the leases that the store has.
-  RETURN_IF_ERROR(election.Start());
+  const absl::Status started = election.Start();
+  if (!started.ok()) return absl::IsCancelled(started) ? absl::OkStatus() : started;
   LeaderClient leader([&election] { return election.Leading(); }, leader_security);
   ControlPlane control_plane(&election, &election, &notifier, NowUs);
 
   ASSIGN_OR_RETURN(const auto asked, MakeAccess(&election));
   access::Gate* const gate = asked.gate.get();
   access::Tokens tokens(&election, gate, NowUs);
-  RETURN_IF_ERROR(PrepareTokens(&tokens, gate, election.Leading().leads));
+  RETURN_IF_ERROR(PrepareTokens(&tokens, gate, election));
 
   ThreadPool pool(kThreads);
   GrpcControlPlane users(&control_plane, &pool, {}, &metrics, gate, &leader);
@@ -453,35 +492,13 @@ absl::Status Serve() {
   ASSIGN_OR_RETURN(auto grpc_server,
                    ListenGrpc(listening.grpc, {users.service(), agents.get(), access_control.get()}, &grpc_port));
 
-  std::unique_ptr<access::ServerTls> http_tls;
-  std::unique_ptr<HttpServer> http;
-  if (listening.http) {
-    if (TlsFlags().given()) {
-      ASSIGN_OR_RETURN(http_tls, access::ServerTls::Load(TlsFlags()));
-    }
-    HttpOptions http_options;
-    http_options.address = listening.http->host;
-    http_options.port = listening.http->port;
-    http_options.web_directory = PageFolder();
-    http_options.host_names = absl::GetFlag(FLAGS_http_host_names);
-    http_options.gate = gate;
-    http_options.tls = http_tls.get();
-    auto before_scrape = [&] {
-      const Leadership leading = election.Leading();
-      metrics.SetLeading(leading.leads, leading.leader ? leading.leader->term() : 0);
-      if (!leading.leads) return ClearGauges(&metrics);
-      SetWorkerGauges(election.Workers(), &metrics);
-      if (absl::Status status = SetJobGauges(election, &metrics); !status.ok()) LogError(std::string(status.message()));
-    };
-    Handlers handlers = ControlPlaneHandlers(&control_plane, before_scrape);
-    handlers.leader = &leader;
-    handlers.ready = [&election] { return election.Ready(); };
-    ASSIGN_OR_RETURN(auto started, HttpServer::Start(http_options, std::move(handlers), &pool, &notifier, &metrics));
-    http = std::move(started);
-  }
+  Handlers handlers = ControlPlaneHandlers(&control_plane, [&] { SetGauges(election, &metrics); });
+  handlers.leader = &leader;
+  handlers.ready = [&election] { return election.Ready(); };
+  ASSIGN_OR_RETURN(auto http, StartHttp(listening.http, gate, std::move(handlers), &pool, &notifier, &metrics));
   LogInfo(absl::StrCat("legoai-server ", std::string(launch::BuildVersion()), " serves"), {},
           {{"grpc", ToText({listening.grpc.host, grpc_port})},
-           {"http_port", static_cast<int64_t>(http ? http->port() : 0)},
+           {"http_port", static_cast<int64_t>(http.port())},
            {"store", store_text},
            {"leads", election.Leading().leads ? "yes" : "no"}});
   WarnOfOpenAddresses(listening.open);
@@ -489,7 +506,7 @@ absl::Status Serve() {
   const int got = WaitForSignal(absl::GetFlag(FLAGS_insecure_reminder), [&] { WarnOfOpenAddresses(listening.open); });
   *ending.told = true;
   LogInfo(absl::StrCat("ends: ", strsignal(got), "; running trainers go on"));
-  http.reset();
+  http.server.reset();
   users.EndWatches();
   grpc_server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   grpc_server->Wait();

@@ -44,6 +44,9 @@ refused 2 "not in a project of yours" "$lego" submit "$job" --token-file "$folde
 ok env LEGOAI_PROJECT=other "$lego" list --token-file "$folder/other"
 grep -qF elsewhere "$folder/out" && ! grep -qF mine "$folder/out" || failed "the list is not of the project"
 ok env LEGOAI_PROJECT=projects/other "$lego" get elsewhere --token-file "$folder/other"
+ok env LEGOAI_PROJECT=other "$lego" token create --role viewer --out "$folder/other_viewer" --token-file "$folder/other"
+refused 2 "LEGOAI_PROJECT = No/Project" \
+  env LEGOAI_PROJECT=No/Project "$lego" token create --role viewer --token-file "$folder/other"
 refused 2 "--project = No/Project" "$lego" list --project No/Project --token-file "$folder/other"
 # Admins make tokens of their project, not more.
 ok "$lego" token create --role viewer --out "$folder/second" --token-file "$folder/admin"
@@ -102,7 +105,8 @@ import json, sys
 records = json.load(open(sys.argv[1]))
 seen = {(r["call"].rsplit("/", 1)[-1], r["role"], r["outcome"]) for r in records}
 for call in [("CreateJob", "viewer", "PERMISSION_DENIED"), ("CreateJob", "editor", "OK"),
-             ("CancelJob", "viewer", "PERMISSION_DENIED"), ("CancelJob", "admin", "NOT_FOUND"), ("CreateToken", "operator", "OK"), ("CreateToken", "admin", "PERMISSION_DENIED"),
+             ("CancelJob", "viewer", "PERMISSION_DENIED"), ("CancelJob", "admin", "NOT_FOUND"),
+             ("CreateToken", "operator", "OK"), ("CreateToken", "admin", "PERMISSION_DENIED"),
              ("RevokeToken", "admin", "OK"), ("session", "viewer", "OK")]:
     if call not in seen: sys.exit(f"{call} is not among {sorted(seen, key=str)}")
 for record in records:
@@ -116,7 +120,8 @@ END
 # No secret is in the log or in the store.
 for who in viewer editor admin other agent; do
   secret=$(cat "$folder/$who")
-  ! grep -rqF -- "${secret#lego_}" "$folder/server.log" "$folder/data/audit.jsonl" "$folder/data/legoai.db"* || failed "the secret of $who is written down"
+  ! grep -rqF -- "${secret#lego_}" "$folder/server.log" "$folder/data/audit.jsonl" "$folder/data/legoai.db"* ||
+    failed "the secret of $who is written down"
 done
 # The tokens outlive the server; another first one is not made.
 before=$(cat "$first")

@@ -28,17 +28,15 @@ void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics) {
 }
 
 absl::Status SetJobGauges(store::Store& store, Metrics* metrics) {
-  std::map<int, int64_t> jobs;
+  std::map<v1::JobState, int64_t> jobs;
   RETURN_IF_ERROR(store.Read([&jobs](store::ReadTransaction& read) -> absl::Status {
-    for (int state = v1::SUBMITTED; state <= v1::CANCELLED; ++state) {
-      store::JobQuery query;
-      query.project = "projects/default";
-      query.states = {static_cast<v1::JobState>(state)};
-      ASSIGN_OR_RETURN(jobs[state], read.CountJobs(query));
-    }
+    ASSIGN_OR_RETURN(jobs, read.CountJobsByState());
     return absl::OkStatus();
   }));
-  for (const auto& [state, count] : jobs) metrics->SetJobs(EnumText(static_cast<v1::JobState>(state)), count);
+  for (int number = v1::SUBMITTED; number <= v1::CANCELLED; ++number) {
+    const auto state = static_cast<v1::JobState>(number);
+    metrics->SetJobs(EnumText(state), jobs[state]);
+  }
   return absl::OkStatus();
 }
 

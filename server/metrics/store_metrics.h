@@ -14,7 +14,7 @@ namespace legoai::server {
 // Slots are those of ready workers, which a job could get. Use is that of connected ones.
 void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics);
 
-// Blocks while the store reads. Errors: those of the store; the gauges then stay unchanged.
+// Jobs of all projects. Blocks while the store reads. Errors: those of the store; the gauges then stay unchanged.
 absl::Status SetJobGauges(store::Store& store, Metrics* metrics);
 
 // Of a server that does not lead: the leader tells of jobs and workers, and a sum over the servers counts each once.

@@ -1,6 +1,10 @@
 #include "server/metrics/store_metrics.h"
 
+#include <filesystem>
+#include <string>
+
 #include "gtest/gtest.h"
+#include "server/store/open_store.h"
 
 namespace legoai::server {
 namespace {
@@ -23,6 +27,28 @@ TEST(WorkerGauges, CountOnlySlotsThatAJobCouldHave) {
   for (const char* line :
        {"legoai_workers{state=\"ready\"} 2", "legoai_workers{state=\"draining\"} 1", "legoai_workers{state=\"lost\"} 1",
         "legoai_slots{use=\"used\"} 3", "legoai_slots{use=\"free\"} 9", "legoai_agents_connected 3"}) {
+    EXPECT_NE(text.find(std::string(line) + "\n"), std::string::npos) << line << "\n" << text;
+  }
+}
+
+TEST(JobGauges, CountThoseOfAllProjects) {
+  const std::string folder = ::testing::TempDir() + "/job-gauges";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto store = store::OpenStore("sqlite:" + folder + "/legoai.db");
+  ASSERT_TRUE(store.ok()) << store.status();
+  for (const char* name : {"projects/default/jobs/A", "projects/default/jobs/B", "projects/other/jobs/C"}) {
+    v1::Job job;
+    job.set_name(name);
+    job.set_version(1);
+    job.set_state(name[9] == 'd' ? v1::QUEUED : v1::RUNNING);
+    ASSERT_TRUE((*store)->Write([&](store::Transaction& transaction) { return transaction.InsertJob(job, {}); }).ok());
+  }
+  Metrics metrics;
+  ASSERT_TRUE(SetJobGauges(**store, &metrics).ok());
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"legoai_jobs{state=\"queued\"} 2", "legoai_jobs{state=\"running\"} 1", "legoai_jobs{state=\"failed\"} 0"}) {
     EXPECT_NE(text.find(std::string(line) + "\n"), std::string::npos) << line << "\n" << text;
   }
 }

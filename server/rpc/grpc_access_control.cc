@@ -2,6 +2,7 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,7 @@
 #include "proto/status.h"
 #include "server/jobs/request_checks.h"
 #include "server/metrics/log.h"
-#include "server/rpc/grpc_identity.h"
+#include "server/rpc/admission.h"
 #include "server/rpc/grpc_status.h"
 
 namespace legoai::server {
@@ -105,6 +106,17 @@ class Service final : public v1::AccessControl::CallbackService {
 };
 
 }  // namespace
+
+absl::StatusOr<access::Identity> IdentityOf(access::Gate* gate, const grpc::ServerContextBase& context, std::string_view call) {
+  if (gate == nullptr) return access::Anybody();
+  const std::string client = ClientOf(context.peer());
+  const auto [first, last] = context.client_metadata().equal_range("authorization");
+  if (first == last) return gate->Enter("", client, call);
+  // Of two, a proxy and the server might each take another one.
+  if (std::next(first) != last)
+    return FieldError("authorization", "", "is there twice: send one token", absl::StatusCode::kUnauthenticated);
+  return gate->Enter(access::BearerOf(std::string_view(first->second.data(), first->second.size())), client, call);
+}
 
 std::unique_ptr<grpc::Service> MakeAccessControlService(access::Tokens* tokens, access::Gate* gate,
                                                         const access::AuditLog* audit, ThreadPool* pool) {

@@ -30,14 +30,6 @@ class GrpcAccess : public ::testing::Test {
     service_.AskForTokens();
     address_ = service_.StartServer();
   }
-  v1::CreateTokenResponse Made(v1::Role role, const std::string& project = "") {
-    v1::CreateTokenRequest request;
-    request.set_role(role);
-    request.set_project(project);
-    auto made = service_.tokens().Create(access::Anybody(), request);
-    EXPECT_TRUE(made.ok()) << made.status();
-    return made.value_or(v1::CreateTokenResponse());
-  }
   std::shared_ptr<grpc::Channel> ChannelWith(const std::string& secret) {
     auto channel = MakeChannel(address_, {.token = secret}, grpc::ChannelArguments());
     EXPECT_TRUE(channel.ok()) << channel.status();
@@ -83,7 +75,7 @@ class GrpcAccess : public ::testing::Test {
 
 // The table of rights itself is tested beside it: here, that no method goes round it.
 TEST_F(GrpcAccess, NoMethodAnswersAStrangerOrAnAgent) {
-  const auto nobody = ChannelWith(""), agent = ChannelWith(Made(v1::AGENT).secret());
+  const auto nobody = ChannelWith(""), agent = ChannelWith(service_.MakeToken(v1::AGENT).secret());
   int methods = 0;
   for (const auto* file : {v1::GetJobRequest::descriptor()->file(), v1::Token::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
@@ -100,7 +92,7 @@ TEST_F(GrpcAccess, NoMethodAnswersAStrangerOrAnAgent) {
 
 TEST_F(GrpcAccess, AViewerSeesAndSubmitsNothing) {
   const v1::Job job = service_.Create("seen");
-  const auto viewer = v1::ControlPlane::NewStub(ChannelWith(Made(v1::VIEWER, "projects/default").secret()));
+  const auto viewer = v1::ControlPlane::NewStub(ChannelWith(service_.MakeToken(v1::VIEWER, "projects/default").secret()));
   v1::GetJobRequest get;
   get.set_name(job.name());
   v1::Job answer;
@@ -127,7 +119,7 @@ TEST_F(GrpcAccess, AViewerSeesAndSubmitsNothing) {
 
 TEST_F(GrpcAccess, JobsOfAnotherProjectAreNotThere) {
   const v1::Job job = service_.Create();
-  const auto other = v1::ControlPlane::NewStub(ChannelWith(Made(v1::ADMIN, "projects/other").secret()));
+  const auto other = v1::ControlPlane::NewStub(ChannelWith(service_.MakeToken(v1::ADMIN, "projects/other").secret()));
   std::map<std::string, std::string> answers;
   for (const std::string& name : {job.name(), job.name().substr(0, job.name().size() - 1) + "0"}) {
     CallContext context;
@@ -143,15 +135,14 @@ TEST_F(GrpcAccess, JobsOfAnotherProjectAreNotThere) {
 
 TEST_F(GrpcAccess, AWatchEndsWithItsToken) {
   const v1::Job job = service_.Create();
-  const auto made = Made(v1::VIEWER, "projects/default"), other = Made(v1::VIEWER, "projects/default");
+  const auto made = service_.MakeToken(v1::VIEWER, "projects/default");
+  const auto other = service_.MakeToken(v1::VIEWER, "projects/default");
   const auto stub = v1::ControlPlane::NewStub(ChannelWith(made.secret()));
   const auto others = v1::ControlPlane::NewStub(ChannelWith(other.secret()));
   testing::WatchCall watch(stub.get(), job.name()), stays(others.get(), job.name());
   ASSERT_TRUE(watch.Read());
   ASSERT_TRUE(stays.Read());
-  v1::RevokeTokenRequest revoke;
-  revoke.set_name(made.token().name());
-  ASSERT_TRUE(service_.tokens().Revoke(access::Anybody(), revoke).ok());
+  service_.Revoke(made);
   while (watch.Read()) {
   }
   const absl::Status status = watch.Finish();
@@ -162,7 +153,7 @@ TEST_F(GrpcAccess, AWatchEndsWithItsToken) {
 }
 
 TEST_F(GrpcAccess, TokensAreMadeAndRevokedOverTheWire) {
-  const auto admin = v1::AccessControl::NewStub(ChannelWith(Made(v1::ADMIN, "projects/default").secret()));
+  const auto admin = v1::AccessControl::NewStub(ChannelWith(service_.MakeToken(v1::ADMIN, "projects/default").secret()));
   v1::CreateTokenRequest request;
   request.set_role(v1::EDITOR);
   request.set_project("projects/default");
@@ -192,10 +183,28 @@ TEST_F(GrpcAccess, TokensAreMadeAndRevokedOverTheWire) {
   EXPECT_EQ(admin->CreateToken(&context, request, &made).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(GrpcAccess, TwoTokensAtOnceAreNone) {
-  const auto stub = v1::ControlPlane::NewStub(ChannelWith(Made(v1::VIEWER, "projects/default").secret()));
+// What came of it, and not that it was begun.
+TEST_F(GrpcAccess, APlanIsWrittenDownWithItsOutcome) {
+  const auto made = service_.MakeToken(v1::EDITOR, "projects/default");
+  const auto stub = v1::ControlPlane::NewStub(ChannelWith(made.secret()));
   CallContext context;
-  context.AddMetadata("authorization", absl::StrCat("Bearer ", Made(v1::OPERATOR).secret()));
+  const auto reader = stub->Plan(&context, v1::PlanRequest());
+  v1::PlanResponse response;
+  while (reader->Read(&response)) {
+  }
+  const absl::Status status = FromGrpcStatus(reader->Finish());
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  const auto records = service_.audit().Latest(10, "ControlPlane/Plan");
+  ASSERT_TRUE(records.ok()) << records.status();
+  ASSERT_EQ(records->size(), 1u);
+  EXPECT_EQ(records->front().outcome(), "INVALID_ARGUMENT");
+  EXPECT_EQ(records->front().token(), made.token().name());
+}
+
+TEST_F(GrpcAccess, TwoTokensAtOnceAreNone) {
+  const auto stub = v1::ControlPlane::NewStub(ChannelWith(service_.MakeToken(v1::VIEWER, "projects/default").secret()));
+  CallContext context;
+  context.AddMetadata("authorization", absl::StrCat("Bearer ", service_.MakeToken(v1::OPERATOR).secret()));
   v1::ServerInfo info;
   EXPECT_EQ(stub->GetServerInfo(&context, {}, &info).error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }

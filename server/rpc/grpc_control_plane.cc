@@ -12,7 +12,7 @@
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "proto/status.h"
 #include "server/rpc/admission.h"
-#include "server/rpc/grpc_identity.h"
+#include "server/rpc/grpc_access_control.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/job_watch.h"
 #include "server/rpc/stream_reactors.h"
@@ -91,15 +91,16 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   }
 
   grpc::ServerWriteReactor<v1::PlanResponse>* Plan(CallbackServerContext* context, const v1::PlanRequest* request) override {
-    const auto make = [this, passed = PassedBy(context)](const v1::PlanRequest& asked, const PlanReactor::Send& send,
-                                                         const std::function<bool()>& cancelled) {
+    const auto who = Admit("Plan", *context, *request);
+    const auto make = [this, passed = PassedBy(context), remote = context->peer(), who](
+                          const v1::PlanRequest& asked, const PlanReactor::Send& send, const std::function<bool()>& cancelled) {
       std::optional<absl::Status> status;
       if (leader_ != nullptr) status = leader_->PassOnPlan({passed.authorization, passed.passed_on, cancelled}, asked, send);
-      return status ? *status : control_->Plan(asked, send, cancelled);
+      if (!status) status = control_->Plan(asked, send, cancelled);
+      AuditCall({"grpc", remote, *who, gate_}, "Plan", asked, *status);
+      return *status;
     };
     auto* plan = new PlanReactor(make, *request, CountStream("Plan"));
-    const auto who = Admit("Plan", *context, *request);
-    if (who.ok()) AuditCall({"grpc", context->peer(), *who, gate_}, "Plan", *request, absl::OkStatus());
     plan->Begin(&plans_, who.status());
     return plan;
   }

@@ -15,7 +15,7 @@
 #include "server/access/gate.h"
 #include "server/fleet/controller.h"
 #include "server/metrics/log.h"
-#include "server/rpc/grpc_identity.h"
+#include "server/rpc/grpc_access_control.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/thread_pool.h"
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -252,6 +253,18 @@ TEST_P(StoreContract, JobsInStatesOfAllProjectsEarliestFirst) {
   const std::vector<int64_t> all = lists.InStates({v1::SUCCEEDED, v1::RUNNING, v1::QUEUED});
   EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
   EXPECT_THAT(lists.InStates({}), IsEmpty());
+}
+
+TEST_P(StoreContract, CountsByStateAreOfAllProjectsAndFollowEveryChange) {
+  using Counts = std::map<v1::JobState, int64_t>;
+  const auto counts = [this] { return Read([](ReadTransaction& t) { return t.CountJobsByState(); }); };
+  EXPECT_EQ(counts(), Counts());
+  const Lists lists(store());
+  EXPECT_EQ(counts(), (Counts{{v1::QUEUED, 11}, {v1::RUNNING, 10}, {v1::SUCCEEDED, 10}}));
+  ASSERT_TRUE(Insert(MakeJob(99)).ok());
+  EXPECT_EQ(counts()[v1::SUBMITTED], 1);
+  ASSERT_TRUE(Write([](Transaction& t) { return t.UpdateJob(Next(MakeJob(99), v1::PLANNING), 1); }).ok());
+  EXPECT_EQ(counts(), (Counts{{v1::QUEUED, 11}, {v1::RUNNING, 10}, {v1::SUCCEEDED, 10}, {v1::PLANNING, 1}}));
 }
 
 TEST_P(StoreContract, WhatBelongsToAJobNeedsIt) {

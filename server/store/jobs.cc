@@ -192,6 +192,14 @@ absl::StatusOr<int64_t> SqliteTransaction::CountJobs(const JobQuery& query) {
   return count;
 }
 
+absl::StatusOr<std::map<v1::JobState, int64_t>> SqliteTransaction::CountJobsByState() {
+  std::map<v1::JobState, int64_t> counts;
+  Statement rows = database_.Query("SELECT state, SUM(jobs) FROM job_counts GROUP BY state HAVING SUM(jobs) > 0");
+  while (rows.Next()) counts[static_cast<v1::JobState>(rows.Int(0))] = rows.Int(1);
+  if (!rows.status().ok()) return rows.status();
+  return counts;
+}
+
 absl::StatusOr<std::vector<v1::Job>> SqliteTransaction::JobsInStates(const std::vector<v1::JobState>& states) {
   std::vector<std::pair<std::string, v1::Job>> found;
   for (v1::JobState state : std::set<v1::JobState>(states.begin(), states.end())) {

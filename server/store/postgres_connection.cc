@@ -20,6 +20,8 @@ namespace {
 constexpr Oid kBytea = 17, kInt8 = 20, kText = 25, kInt8Array = 1016;
 constexpr int kBinary = 1;
 constexpr int64_t kLeastVersion = 150000;
+constexpr absl::Duration kLook = absl::Milliseconds(100);     // whether the process is told to end
+constexpr absl::Duration kLastTry = absl::Milliseconds(500);  // once it is: for a database that is there
 
 std::string BigEndian(uint64_t value, int bytes) {
   std::string text;
@@ -119,10 +121,11 @@ int64_t PostgresRows::changed() const {
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::Open(const PostgresTarget& target,
                                                                              const PostgresTimes& times,
                                                                              const OnRoundTrip& on_round_trip,
-                                                                             const OnDamage& on_damage, absl::Time until) {
+                                                                             const OnDamage& on_damage, absl::Time until,
+                                                                             const Ends& ends) {
   while (true) {
-    auto opened = OpenOnce(target, times, on_round_trip, on_damage);
-    if (opened.ok() || !absl::IsUnavailable(opened.status()) || absl::Now() >= until) return opened;
+    auto opened = OpenOnce(target, times, on_round_trip, on_damage, ends);
+    if (opened.ok() || !absl::IsUnavailable(opened.status()) || absl::Now() >= until || (ends && ends())) return opened;
     absl::SleepFor(kBetweenTries);
   }
 }
@@ -130,7 +133,7 @@ absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::Open(con
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::OpenOnce(const PostgresTarget& target,
                                                                                  const PostgresTimes& times,
                                                                                  const OnRoundTrip& on_round_trip,
-                                                                                 const OnDamage& on_damage) {
+                                                                                 const OnDamage& on_damage, const Ends& ends) {
   std::map<std::string, std::string> keywords = {{"application_name", "legoai-server"},
                                                  {"keepalives_idle", "10"},
                                                  {"keepalives_interval", "5"},
@@ -145,20 +148,26 @@ absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::OpenOnce
   PGconn* const started = PQconnectStartParams(names.data(), values.data(), /*expand_dbname=*/0);
   if (started == nullptr) return absl::ResourceExhaustedError(absl::StrCat("store ", target.text, ": no memory to open it"));
   std::unique_ptr<PostgresConnection> connection(new PostgresConnection(target, times, on_round_trip, on_damage, started));
-  RETURN_IF_ERROR(connection->Connect());
+  RETURN_IF_ERROR(connection->Connect(ends));
   RETURN_IF_ERROR(connection->SetUp());
   return connection;
 }
 
-absl::Status PostgresConnection::Connect() {
+absl::Status PostgresConnection::Connect(const Ends& ends) {
   PQsetErrorVerbosity(connection_, PQERRORS_VERBOSE);  // with SQLSTATE, which libpq gives in no other way here
   PQsetNoticeProcessor(connection_, [](void*, const char*) {}, nullptr);
   const auto hosts = target_.keywords.find("host");
   const int64_t several = hosts == target_.keywords.end() ? 1 : 1 + std::count(hosts->second.begin(), hosts->second.end(), ',');
-  const absl::Time until = absl::Now() + several * times_.connect;
+  absl::Time until = absl::Now() + several * times_.connect;
   PostgresPollingStatusType state = PQstatus(connection_) == CONNECTION_BAD ? PGRES_POLLING_FAILED : PGRES_POLLING_WRITING;
   while (state == PGRES_POLLING_READING || state == PGRES_POLLING_WRITING) {
-    if (!AwaitSocket(state == PGRES_POLLING_READING ? POLLIN : POLLOUT, until)) {
+    const short events = state == PGRES_POLLING_READING ? POLLIN : POLLOUT;
+    bool ready = AwaitSocket(events, std::min(until, absl::Now() + kLook));
+    while (!ready && absl::Now() < until) {
+      if (ends && ends()) until = std::min(until, absl::Now() + kLastTry);
+      ready = AwaitSocket(events, std::min(until, absl::Now() + kLook));
+    }
+    if (!ready) {
       const std::string limit = absl::FormatDuration(several * times_.connect);
       return PostgresError(target_, "", absl::StrCat("it did not answer within ", limit));
     }

@@ -100,16 +100,19 @@ class PostgresConnection {
   };
   using OnRoundTrip = std::function<void()>;
   using OnDamage = std::function<void(const absl::Status&)>;
+  using Ends = std::function<bool()>;
 
   static constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
 
   // Blocks. `on_round_trip` is called whenever this waits for an answer, `on_damage` with each error that is DataLoss, opening
-  // included; both may be null. Where it is Unavailable it is tried again until `until`. Errors: PostgresError(),
-  // Unavailable where another try may succeed; FailedPrecondition for an old PostgreSQL or a database that is not UTF-8.
+  // included; both may be null. Where it is Unavailable it is tried again until `until`, or until `ends` says that the process is
+  // told to end, which is asked while it waits, too. Errors: PostgresError(), Unavailable where another try may succeed;
+  // FailedPrecondition for an old PostgreSQL or a database that is not UTF-8.
   static absl::StatusOr<std::unique_ptr<PostgresConnection>> Open(const PostgresTarget& target, const PostgresTimes& times,
                                                                   const OnRoundTrip& on_round_trip,
                                                                   const OnDamage& on_damage = nullptr,
-                                                                  absl::Time until = absl::InfinitePast());
+                                                                  absl::Time until = absl::InfinitePast(),
+                                                                  const Ends& ends = nullptr);
   ~PostgresConnection() { PQfinish(connection_); }
   PostgresConnection(const PostgresConnection&) = delete;
   PostgresConnection& operator=(const PostgresConnection&) = delete;
@@ -144,8 +147,8 @@ class PostgresConnection {
         connection_(connection) {}
   static absl::StatusOr<std::unique_ptr<PostgresConnection>> OpenOnce(const PostgresTarget& target, const PostgresTimes& times,
                                                                       const OnRoundTrip& on_round_trip,
-                                                                      const OnDamage& on_damage);
-  absl::Status Connect();
+                                                                      const OnDamage& on_damage, const Ends& ends);
+  absl::Status Connect(const Ends& ends);
   absl::Status SetUp();
   void Send(const std::vector<Query>& queries);
   void SendOne(const Query& query);

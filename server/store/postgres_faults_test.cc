@@ -256,10 +256,10 @@ TEST_F(PostgresFaults, ADatabaseThatRestartsCostsLatency) {
 TEST_F(PostgresFaults, ADatabaseThatIsAwayForLongIsARefusalAndThenGoesOn) {
   ASSERT_OK_AND_ASSIGN(auto store, Open());
   ASSERT_TRUE(Insert(*store, 1).ok());
-  server().EndImmediately();
+  PostgresOutage outage(server());
   ExpectRefused(Insert(*store, 2), absl::StatusCode::kUnavailable, {"check that the database runs"});
   EXPECT_TRUE(absl::IsUnavailable(store->Read([](ReadTransaction& t) { return t.ListWorkers().status(); })));
-  ASSERT_TRUE(server().StartAgain().ok());
+  ASSERT_TRUE(outage.End().ok());
   EXPECT_TRUE(Insert(*store, 3).ok());
   EXPECT_EQ(Count(*store), 2);
 }

@@ -19,7 +19,7 @@ class FollowerStore final : public GuardedStore {
   FollowerStore(const PostgresTarget& target, const PostgresOptions& options, const std::shared_ptr<DamageLatch>& damage)
       : GuardedStore(damage),
         target_(target),
-        readers_(target, options.times, options.readers, options.patience, options.on_round_trip, damage) {}
+        readers_(target, options.times, options.readers, options.patience, options.on_round_trip, options.ends, damage) {}
 
   std::string Backend() const override { return "postgresql"; }
   int64_t SchemaVersion() const override { return PostgresSchemaVersion(); }
@@ -42,18 +42,15 @@ PostgresFollower::PostgresFollower(const PostgresTarget& target, const PostgresO
       damage_(std::make_shared<DamageLatch>(options.on_damage)),
       store_(std::make_unique<FollowerStore>(target, options, damage_)) {}
 
-absl::StatusOr<std::unique_ptr<PostgresFollower>> PostgresFollower::Open(const std::string& url, const PostgresOptions& options) {
+absl::StatusOr<std::unique_ptr<PostgresFollower>> PostgresFollower::Make(const std::string& url, const PostgresOptions& options) {
   ASSIGN_OR_RETURN(const PostgresTarget target, ParsePostgresTarget(url));
-  auto follower = std::unique_ptr<PostgresFollower>(new PostgresFollower(target, options));
-  RETURN_IF_ERROR(follower->Connect(absl::Now() + options.patience));
-  RETURN_IF_ERROR(follower->CheckVersion());
-  return follower;
+  return std::unique_ptr<PostgresFollower>(new PostgresFollower(target, options));
 }
 
-absl::Status PostgresFollower::Connect(absl::Time until) {
+absl::Status PostgresFollower::Connect() {
   const auto on_damage = [damage = damage_](const absl::Status& met) { damage->Set(met); };
-  ASSIGN_OR_RETURN(connection_,
-                   PostgresConnection::Open(target_, options_.times, options_.on_round_trip, on_damage, until));
+  ASSIGN_OR_RETURN(connection_, PostgresConnection::Open(target_, options_.times, options_.on_round_trip, on_damage,
+                                                         absl::InfinitePast(), options_.ends));
   return absl::OkStatus();
 }
 
@@ -72,7 +69,7 @@ absl::Status PostgresFollower::CheckVersion() {
 }
 
 absl::StatusOr<PostgresFollower::Sight> PostgresFollower::Look() {
-  if (connection_ == nullptr || connection_->lost()) RETURN_IF_ERROR(Connect(absl::InfinitePast()));
+  if (connection_ == nullptr || connection_->lost()) RETURN_IF_ERROR(Connect());
   if (!has_tables_) RETURN_IF_ERROR(CheckVersion());
   std::vector<PostgresConnection::Query> questions;
   questions.push_back({&postgres::kLockHolder, Values()});

@@ -22,9 +22,9 @@ namespace legoai::store {
 // Thread-safety: Look() and EndLeader() belong to one thread, store() is for all.
 class PostgresFollower {
  public:
-  // Of the options the times, patience, readers and callbacks are used. Errors: those of PostgresConnection::Open, and
-  // FailedPrecondition for a newer schema or another program's.
-  static absl::StatusOr<std::unique_ptr<PostgresFollower>> Open(const std::string& url, const PostgresOptions& options);
+  // Connects with the first look, or read. Of the options the times, patience, readers and callbacks are used. Errors: those of
+  // ParsePostgresTarget.
+  static absl::StatusOr<std::unique_ptr<PostgresFollower>> Make(const std::string& url, const PostgresOptions& options);
 
   struct Leader {
     int64_t term = 0;
@@ -38,7 +38,8 @@ class PostgresFollower {
     std::optional<Leader> leader;
     int64_t holder_pid = 0;  // of its process of the database; 0: no server has the lock
   };
-  // One round trip; connects anew where the connection was lost. Errors: as Open().
+  // One round trip; connects where there is no connection, once. Errors: those of PostgresConnection::Open, and
+  // FailedPrecondition for a newer schema or another program's.
   absl::StatusOr<Sight> Look();
 
   // Ends the leader's connection, if that process of the database still is it: what it had not committed is undone.
@@ -49,7 +50,7 @@ class PostgresFollower {
 
  private:
   PostgresFollower(const PostgresTarget& target, const PostgresOptions& options);
-  absl::Status Connect(absl::Time until);
+  absl::Status Connect();
   absl::Status CheckVersion();
 
   const PostgresTarget target_;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -38,11 +39,12 @@ class PostgresFollowerTest : public testing::Test {
     PostgresOptions options = Short();
     options.other_server = absl::ZeroDuration();
     options.address = address;
+    options.on_leads = [this](int64_t term) { led_.push_back(term); };
     options.on_superseded = [this](const absl::Status&) { ++superseded_; };
     return OpenPostgresStore(url_, options);
   }
   std::unique_ptr<PostgresFollower> Follow() {
-    auto follower = PostgresFollower::Open(url_, Short());
+    auto follower = PostgresFollower::Make(url_, Short());
     EXPECT_TRUE(follower.ok()) << follower.status();
     return *std::move(follower);
   }
@@ -56,6 +58,7 @@ class PostgresFollowerTest : public testing::Test {
   }
 
   std::string schema_, url_;
+  std::vector<int64_t> led_;  // the terms
   int superseded_ = 0;
 };
 
@@ -102,6 +105,7 @@ TEST_F(PostgresFollowerTest, OneThatIsTooLateIsToldAtOnce) {
   EXPECT_EQ(GetFieldViolation(second)->field(), "store");
   ASSERT_TRUE(IsOk(Insert(*store, 1)));
   EXPECT_EQ(superseded_, 0);
+  EXPECT_EQ(led_, std::vector<int64_t>{1});
 }
 
 // What a leader that stands still comes back to.
@@ -117,6 +121,7 @@ TEST_F(PostgresFollowerTest, ALeaderWhoseConnectionIsEndedAndWhoseTermIsOverWrit
     second = Lead("b:7420");
   }
   ASSERT_TRUE(IsOk(second));
+  EXPECT_EQ(led_, (std::vector<int64_t>{1, 2}));
   const auto sight = Look(*follower);
   EXPECT_EQ(sight.leader->term, 2);
   EXPECT_EQ(sight.leader->address, "b:7420");
@@ -167,7 +172,7 @@ TEST_F(PostgresFollowerTest, TablesOfTheReleaseBeforeAreMigratedByTheLeader) {
 TEST_F(PostgresFollowerTest, TablesOfALaterReleaseAreLeftAlone) {
   { ASSERT_TRUE(IsOk(Lead("a:7420"))); }
   Sql("UPDATE meta SET value = 99 WHERE key = 'schema_version'");
-  const absl::Status refused = PostgresFollower::Open(url_, Short()).status();
+  const absl::Status refused = Follow()->Look().status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_EQ(GetFieldViolation(refused)->field(), "store");
 }

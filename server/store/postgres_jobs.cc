@@ -130,6 +130,13 @@ absl::StatusOr<int64_t> PostgresTransaction::CountJobs(const JobQuery& query) {
   return count(kCountJobsInStates, Values(query.project, query.created_from_us, filter.until_us, name, text, id_text, states));
 }
 
+absl::StatusOr<std::map<v1::JobState, int64_t>> PostgresTransaction::CountJobsByState() {
+  ASSIGN_OR_RETURN(const PostgresRows rows, session_.Ask(kCountByState, Values()));
+  std::map<v1::JobState, int64_t> counts;
+  for (int64_t row = 0; row < rows.size(); ++row) counts[static_cast<v1::JobState>(rows.Int(row, 0))] = rows.Int(row, 1);
+  return counts;
+}
+
 absl::StatusOr<std::vector<v1::Job>> PostgresTransaction::JobsInStates(const std::vector<v1::JobState>& states) {
   return AllMessages<v1::Job>(kJobsInStates, Values(Distinct(states)));
 }

@@ -12,11 +12,13 @@
 namespace legoai::store {
 
 PostgresReaders::PostgresReaders(PostgresTarget target, PostgresTimes times, int connections, absl::Duration patience,
-                                 PostgresConnection::OnRoundTrip on_round_trip, std::shared_ptr<DamageLatch> damage)
+                                 PostgresConnection::OnRoundTrip on_round_trip, PostgresConnection::Ends ends,
+                                 std::shared_ptr<DamageLatch> damage)
     : target_(std::move(target)),
       times_(times),
       patience_(patience),
       on_round_trip_(std::move(on_round_trip)),
+      ends_(std::move(ends)),
       damage_(std::move(damage)),
       unopened_(connections) {}
 
@@ -50,7 +52,7 @@ absl::Status PostgresReaders::ReadOn(std::unique_ptr<PostgresConnection>& connec
 
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresReaders::Open(absl::Time until) {
   const auto on_damage = [damage = damage_](const absl::Status& met) { damage->Set(met); };
-  return PostgresConnection::Open(target_, times_, on_round_trip_, on_damage, until);
+  return PostgresConnection::Open(target_, times_, on_round_trip_, on_damage, until, ends_);
 }
 
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresReaders::Take(absl::Time until) {

@@ -18,10 +18,11 @@ namespace legoai::store {
 class PostgresReaders {
  public:
   // At most `connections`, opened on demand. A read waits no longer than `patience` for a free one, and as long for a database
-  // that is away. `on_round_trip` may be null. `damage` is set by rows that cannot be read, and by damage that PostgreSQL
-  // reports.
+  // that is away, unless the process is told to end (`ends`). `on_round_trip` and `ends` may be null. `damage` is set by rows
+  // that cannot be read, and by damage that PostgreSQL reports.
   PostgresReaders(PostgresTarget target, PostgresTimes times, int connections, absl::Duration patience,
-                  PostgresConnection::OnRoundTrip on_round_trip, std::shared_ptr<DamageLatch> damage);
+                  PostgresConnection::OnRoundTrip on_round_trip, PostgresConnection::Ends ends,
+                  std::shared_ptr<DamageLatch> damage);
 
   // Errors: Unavailable where the database is away for longer, or goes in the middle of the work.
   absl::Status Read(const std::function<absl::Status(ReadTransaction&)>& work);
@@ -38,6 +39,7 @@ class PostgresReaders {
   const PostgresTimes times_;
   const absl::Duration patience_;
   const PostgresConnection::OnRoundTrip on_round_trip_;
+  const PostgresConnection::Ends ends_;
   const std::shared_ptr<DamageLatch> damage_;
   Mutex mutex_;
   Condition freed_;

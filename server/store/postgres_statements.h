@@ -95,6 +95,9 @@ inline constexpr Sql kListJobsInStates = {
 inline constexpr Sql kCountAll = {"count_all", "SELECT COALESCE(SUM(jobs), 0)::bigint FROM job_counts WHERE project = $1"};
 inline constexpr Sql kCountInStates = {
     "count_in_states", "SELECT COALESCE(SUM(jobs), 0)::bigint FROM job_counts WHERE project = $1 AND state = ANY ($2::bigint[])"};
+// A row for each project and state, however many jobs there are.
+inline constexpr Sql kCountByState = {
+    "count_by_state", "SELECT state, SUM(jobs)::bigint FROM job_counts GROUP BY state HAVING SUM(jobs) > 0"};
 inline constexpr Sql kCountJobs = {
     "count_jobs",
     "SELECT COUNT(*) FROM jobs WHERE project = $1 AND create_time_us >= $2 AND create_time_us < $3"

@@ -37,11 +37,12 @@ class PostgresStore final : public GuardedStore {
  public:
   PostgresStore(const PostgresTarget& target, const PostgresOptions& options, const std::shared_ptr<DamageLatch>& damage)
       : GuardedStore(damage),
-        readers_(target, options.times, options.readers, options.patience, options.on_round_trip, damage),
+        readers_(target, options.times, options.readers, options.patience, options.on_round_trip, options.ends, damage),
         writer_(target, WriterOptions(options), damage) {}
 
   absl::Status Begin() { return writer_.Begin(); }
   const std::string& doubts() const { return writer_.doubts(); }
+  int64_t term() const { return writer_.term(); }
 
   std::string Backend() const override { return "postgresql"; }
   int64_t SchemaVersion() const override { return PostgresSchemaVersion(); }
@@ -61,6 +62,7 @@ absl::StatusOr<std::unique_ptr<Store>> OpenPostgresStore(const std::string& url,
   const auto damage = std::make_shared<DamageLatch>(options.on_damage);
   auto store = std::make_unique<PostgresStore>(target, options, damage);
   RETURN_IF_ERROR(store->Begin());
+  if (options.on_leads) options.on_leads(store->term());
   if (!store->doubts().empty() && options.on_trouble) {
     options.on_trouble(
         absl::StrCat("the database has ", store->doubts(), ": what was told to be kept may be lost with its machine"));

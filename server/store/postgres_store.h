@@ -10,6 +10,7 @@
 // that takes, or until the process is told to end. SIGKILL harms nothing meanwhile.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,6 +35,8 @@ struct PostgresOptions {
   // What people should know: lost connections and why there is none, settings that make commits less than durable. May be null;
   // thread-safe.
   std::function<void(const std::string&)> on_trouble;
+  // Called once, while the store is opened, with the term under which this server leads from then on. May be null.
+  std::function<void(int64_t term)> on_leads;
   // Called once, when another server leads, or the database is not the one that this server wrote to (a backup was restored); on
   // any thread, within an operation of the store. From then on every Write() is refused with Unavailable. May be null.
   std::function<void(const absl::Status&)> on_superseded;
@@ -41,8 +44,9 @@ struct PostgresOptions {
   // (SQLSTATE XX001, XX002); on any thread, within an operation of the store. From then on every Write() is refused with
   // DataLoss. May be null.
   std::function<void(const absl::Status&)> on_damage;
-  // True once the process is told to end: no Write() waits for a database that is away any more. One whose commit is in doubt is
-  // answered with Unavailable, "it is not known whether this was kept"; those that follow are refused. May be null; thread-safe.
+  // True once the process is told to end: nothing waits for a database that is away any more. A Write() whose commit is in doubt
+  // is answered with Unavailable, "it is not known whether this was kept"; those that follow are refused. May be null;
+  // thread-safe.
   std::function<bool()> ends;
 };
 

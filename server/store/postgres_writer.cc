@@ -48,7 +48,7 @@ absl::Status PostgresWriter::Superseded(const absl::Status& why) {
 
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresWriter::Open(absl::Time until) const {
   const auto on_damage = [damage = damage_](const absl::Status& met) { damage->Set(met); };
-  return PostgresConnection::Open(target_, options_.times, options_.on_round_trip, on_damage, until);
+  return PostgresConnection::Open(target_, options_.times, options_.on_round_trip, on_damage, until, options_.ends);
 }
 
 absl::Status PostgresWriter::Begin() {

@@ -50,6 +50,7 @@ class PostgresWriter {
   absl::Status Begin();
   absl::Status Write(const WriteQueue::Work& work) { return queue_.Write(work); }
   const std::string& doubts() const { return doubts_; }  // of the connection of Begin()
+  int64_t term() const { return term_; }                 // since Begin(); it stays the same
 
  private:
   using Mode = PostgresSession::Mode;
@@ -72,9 +73,9 @@ class PostgresWriter {
   const PostgresTarget target_;
   const PostgresWriterOptions options_;
   const std::shared_ptr<DamageLatch> damage_;
+  int64_t term_ = 0;  // of Begin()
   // Below: of the queue's thread, once Begin() has returned.
   std::unique_ptr<PostgresConnection> connection_;
-  int64_t term_ = 0;
   int64_t sequence_ = 0;     // of the last commit that is known of
   int64_t last_backend_ = 0; // of the connection that was lost
   bool over_ = false;        // another server leads, or the database is not the one that was written to

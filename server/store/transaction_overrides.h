@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
   absl::StatusOr<std::optional<v1::Job>> GetJob(const std::string& name) override; \
   absl::StatusOr<std::vector<v1::Job>> ListJobs(const JobQuery& query) override; \
   absl::StatusOr<int64_t> CountJobs(const JobQuery& query) override; \
+  absl::StatusOr<std::map<v1::JobState, int64_t>> CountJobsByState() override; \
   absl::StatusOr<std::vector<v1::Job>> JobsInStates(const std::vector<v1::JobState>& states) override; \
   absl::StatusOr<std::optional<EarlierSubmission>> FindSubmission(const std::string& project, \
                                                                   const std::string& request_id) override; \

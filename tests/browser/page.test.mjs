@@ -421,6 +421,25 @@ test('short addresses of jobs, and what the server says of its own', () => withP
   for (const icon of ['/favicon.ico', '/favicon.svg']) assert.equal((await fetch(base + icon)).status, 200, icon);
 }));
 
+test('of several servers the page says which leads', () => withPage(async (page) => {
+  const info = { build_version: '1', start_time_us: 1, store: 'postgresql', schema_version: 3, leads: false, address: 'b:7420' };
+  const leader = { address: 'a:7420', holder: 'process 7 on a', term: 2, since_us: 1 };
+  await page.route('**/v1/server', (route) => route.fulfill({ json: { ...info, leader } }));
+  await page.goto(base);
+  await page.waitForSelector('header .leader:has-text("a:7420 leads")');
+  await page.unroute('**/v1/server');
+  await page.goto(base);
+  await page.waitForSelector('header .version');
+  assert.equal(await page.locator('header .leader').count(), 0, 'one that is alone');
+  // The first question may meet a server that is being replaced.
+  let asked = 0;
+  await page.route('**/v1/server', (route) =>
+    (asked++ === 0 ? route.fulfill({ status: 503, json: { error: { code: 503, message: 'away' } } })
+      : route.fulfill({ json: { ...info, leader } })));
+  await page.goto(base);
+  await page.waitForSelector('header .leader:has-text("a:7420 leads")');
+}, { allowed: /503.*v1\/server/ }));
+
 test('an attempt that failed is told at the top, with the way to its flight record', async () => {
   const failed = await jobNamed('llama-hang');
   await withPage(async (page) => {

@@ -1,21 +1,26 @@
 // Several servers over one PostgreSQL: whatever becomes of the one that leads, another takes over, trainers go on, and the job
-// ends as if nothing had been. Times are printed; tests/scenarios/failover has their distribution.
+// ends as if nothing had been. Times are printed; tests/scenarios/chaos_failover_test prints their distribution.
 #include <gmock/gmock.h>
 #include <signal.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "server/http/testing/test_client.h"
+#include "server/store/testing/postgres_server.h"
 #include "tests/service/service_processes.h"
 #include "tests/service/service_test_fixture.h"
 
 namespace legoai::service {
 namespace {
 
+using cli::testing::Ended;
+using cli::testing::ReadAll;
 using cli::testing::WaitUntil;
 using ::testing::HasSubstr;
 using Stub = v1::ControlPlane::Stub;
@@ -130,6 +135,76 @@ TEST_F(FailoverTest, AnotherLeadsWhereTheLeaderStandsStillAndThatOneFollowsWhenI
   ExpectSoundHistory(job);
 }
 
+TEST_F(FailoverTest, AServerThatIsStartedWhileTheDatabaseIsAwayWaitsForItAndEndsWhenItIsTold) {
+  KillServer();
+  Kill(&second_);
+  std::vector<std::string> command = ServerCommand(second_address_, Path("data"), {"10s", "500ms", "2s"});
+  command.push_back("--http=127.0.0.1:" + std::to_string(second_http_));
+  store::PostgresOutage outage(store::PostgresServer::OfThisProcess());
+  second_ = StartProgram(command);
+  const auto log = [this] { return ReadAll(OutputOf(second_, "stderr")); };
+  WaitUntil("that it serves", [&] { return log().find("\"http_port\"") != std::string::npos || Ended(second_); });
+  ASSERT_FALSE(Ended(second_)) << log();
+  EXPECT_EQ(HttpGet("/healthz").code, 200);
+  EXPECT_EQ(HttpGet("/readyz").code, 503);
+  EXPECT_THAT(log(), HasSubstr("waits for the database"));
+  Signal(second_, SIGTERM);
+  EXPECT_EQ(Wait(second_).code, 0);
+  // And once more, until it is there.
+  second_ = StartProgram(command);
+  WaitUntil("that it serves", [&] { return log().find("\"http_port\"") != std::string::npos || Ended(second_); });
+  ASSERT_TRUE(outage.End().ok());
+  WaitUntil("that it leads", [&] { return Info(*second_stub_).leads() || Ended(second_); });
+  EXPECT_FALSE(Ended(second_)) << log();
+  EXPECT_EQ(HttpGet("/readyz").code, 200);
+}
+
+// As where they are turned on by starting one server after the other anew: nobody who could let others in was there before.
+TEST_F(FailoverTest, AServerThatAsksForTokensMakesTheFirstOneWhenItTakesOver) {
+  Kill(&second_);
+  std::vector<std::string> command = ServerCommand(second_address_, Path("data"), {"10s", "500ms", "2s"});
+  const std::string first_token = Path("first.token");
+  command.insert(command.end(), {"--tokens", "--first_token_file=" + first_token, "--audit_log=" + Path("audit.jsonl")});
+  second_ = StartProgram(command);
+  const auto asks = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"list", "--server", second_address_};
+    words.insert(words.end(), more.begin(), more.end());
+    return Run(words);
+  };
+  WaitUntil("that it asks for tokens", [&] { return asks({}).err.find("is needed") != std::string::npos; });
+  EXPECT_FALSE(std::filesystem::exists(first_token));
+  KillServer();
+  WaitUntil("the first token", [&] { return std::filesystem::exists(first_token); });
+  WaitUntil("that it counts", [&] { return asks({"--token-file", first_token}).code == 0; });
+}
+
+// Nobody would lead otherwise. Where it is the first, people are there who see it end.
+TEST_F(FailoverTest, AServerThatCannotWriteTheFirstTokenTakesOverAllTheSameAndEndsAtItsStart) {
+  Kill(&second_);
+  std::ofstream(Path("file")) << "no folder";
+  std::vector<std::string> command = ServerCommand(second_address_, Path("data"), {"10s", "500ms", "2s"});
+  const std::string first_token = Path("file") + "/first.token";
+  command.insert(command.end(), {"--tokens", "--first_token_file=" + first_token, "--audit_log=" + Path("audit.jsonl")});
+  second_ = StartProgram(command);
+  const auto log = [this] { return ReadAll(OutputOf(second_, "stderr")); };
+  WaitUntil("that it serves", [&] { return log().find("\"http_port\"") != std::string::npos || Ended(second_); });
+  KillServer();
+  WaitUntil("that it leads", [&] { return log().find("leads, term") != std::string::npos || Ended(second_); });
+  EXPECT_FALSE(Ended(second_)) << log();
+  EXPECT_THAT(log(), HasSubstr("--first_token_file = " + first_token));
+  Kill(&second_);
+  // Until the database has noticed, the one that was killed is a leader to follow.
+  WaitUntil("that nobody leads", [] {
+    const auto locks = store::PostgresServer::OfThisProcess().Sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'");
+    return locks.ok() && *locks == "0";
+  });
+  second_ = StartProgram(command);
+  WaitUntil("its end", [&] { return Ended(second_); });
+  EXPECT_EQ(Wait(second_).code, 2);
+  EXPECT_THAT(log(), HasSubstr("--first_token_file = " + first_token));
+  second_ = 0;
+}
+
 TEST_F(FailoverTest, AFollowerReadsTheDatabaseAndPassesOnWhatOnlyTheLeaderCanDo) {
   StartAgentOfBoth("a", 1);
   ASSERT_FALSE(Info(*second_stub_).leads());
@@ -166,6 +241,7 @@ TEST_F(FailoverTest, AFollowerReadsTheDatabaseAndPassesOnWhatOnlyTheLeaderCanDo)
 
   // The same over HTTP, and what a load balancer asks.
   EXPECT_THAT(HttpGet("/v1/workers").body, HasSubstr("workers/a"));
+  EXPECT_THAT(HttpGet("/v1/server").body, HasSubstr(address())) << "who leads, for the page";
   EXPECT_THAT(HttpGet("/v1/" + job).body, HasSubstr("succeeded"));
   EXPECT_EQ(HttpGet("/healthz").code, 200);
   EXPECT_THAT(HttpGet("/readyz").body, HasSubstr("follows " + address()));

@@ -22,6 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of its own also where one before it in this process is kept.
+std::string NameOfThis(const std::string& name) {
+  static int objects = 0;
+  return name + "-" + std::to_string(getpid()) + "-" + std::to_string(++objects);
+}
+
 fs::path TemporaryFolder() {
   const char* const of_test = getenv("TEST_TMPDIR");
   return of_test != nullptr ? fs::path(of_test) : fs::temp_directory_path();
@@ -98,8 +104,10 @@ absl::StatusOr<v1::JobSpec> TinyJob(const std::string& folder, int64_t slots, in
   return spec;
 }
 
-ServiceProcesses::ServiceProcesses(const std::string& name)
-    : processes_(TemporaryFolder() / (name + "-" + std::to_string(getpid())), name + "-" + std::to_string(getpid())),
+ServiceProcesses::ServiceProcesses(const std::string& name) : ServiceProcesses(TemporaryFolder(), NameOfThis(name)) {}
+
+ServiceProcesses::ServiceProcesses(const fs::path& under, const std::string& name)
+    : processes_(under / name, name),
       address_("127.0.0.1:" + std::to_string(FreePort())),
       stub_(MakeStub(address_)) {}
 

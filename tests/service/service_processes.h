@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -76,6 +77,8 @@ class ServiceProcesses {
   std::string LastWords(size_t bytes_each) const;
 
  private:
+  ServiceProcesses(const std::filesystem::path& under, const std::string& name);
+
   const cli::testing::MarkedProcesses processes_;
   const std::string address_;
   std::unique_ptr<v1::ControlPlane::Stub> stub_;

@@ -85,3 +85,13 @@ test('slower by what can be told, and as a factor where it is many times', () =>
   assert.equal(format.slower(13.07, 1), '13 ×'); // not "+1,207 %"
   assert.equal(format.slower(1, 0), '–');
 });
+
+test('of several servers the page says which leads', () => {
+  const info = { build_version: '1', start_time_us: 0, store: 'postgresql', schema_version: 3, leads: false, address: 'b:1' };
+  const a = { address: 'a:1', holder: 'process 7 on a', term: 2 };
+  assert.equal(format.leader({ ...info, leader: a }), 'a:1 leads');
+  assert.equal(format.leader({ ...info, leader: { ...a, address: '' } }), 'process 7 on a leads');
+  assert.equal(format.leader({ ...info, leads: true, leader: { ...a, address: 'b:1' } }), 'leads');
+  assert.equal(format.leader(info), 'no server leads');
+  assert.equal(format.leader({ ...info, store: 'sqlite', leads: true }), '', 'one that is alone');
+});

@@ -1,6 +1,8 @@
 // Numbers as people read them: short, always with their unit, by the rules of the command line (server/cli/output.cc), so that
 // the same thing is the same text in both. What is absent is a dash, never a zero.
 
+import type { ServerInfo } from './types';
+
 const DASH = '–';
 
 // `value` in the largest of `units` (each `base` times the one before) that leaves at least 1; three digits.
@@ -138,4 +140,11 @@ export function words(key: string): string {
 
 export function lastSegment(name: string): string {
   return name.slice(name.lastIndexOf('/') + 1);
+}
+
+// Which of several servers leads, as the one says that was asked; empty where there is one alone.
+export function leader(info: ServerInfo): string {
+  if (info.leads) return info.leader ? 'leads' : '';
+  if (!info.leader) return 'no server leads';
+  return `${info.leader.address || info.leader.holder} leads`;
 }

@@ -2,6 +2,7 @@
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { getServerInfo, getSession, signOut, whenStranger, type Session } from './api';
+import { leader } from './format';
 import { useKeys } from './keyboard';
 import { navigate, onLinkClick, useView } from './navigation';
 import { JobPage } from './pages/job';
@@ -10,6 +11,8 @@ import { PlanPage } from './pages/plan';
 import { WorkersPage } from './pages/workers';
 import { Empty } from './parts/basic';
 import { SignIn } from './parts/sign_in';
+import { poll } from './poll';
+import type { ServerInfo } from './types';
 import './style.css';
 
 type Theme = 'light' | 'dark';
@@ -40,6 +43,18 @@ function useTheme(): [Theme, () => void] {
   return [theme, toggle];
 }
 
+const LEADER_MILLISECONDS = 5000;
+
+// What the server says of itself, as soon as it says so; again and again where another may lead a moment later.
+function useServer(): ServerInfo | null {
+  const [info, setInfo] = useState<ServerInfo | null>(null);
+  useEffect(() => poll(getServerInfo, (answer) => {
+    setInfo(answer);
+    return leader(answer) !== '';
+  }, LEADER_MILLISECONDS), []);
+  return info;
+}
+
 const HELP: [string, string][] = [
   ['j, k', 'next, previous row'], ['Enter', 'open the row'], ['/', 'search by name or id'], ['n, p', 'next, previous page'],
   ['1 … 5', 'tabs of a job'], ['g j', 'jobs'], ['g p', 'plan'], ['g w', 'workers'], ['t', 'light or dark'], ['?', 'this help'],
@@ -49,13 +64,12 @@ function App() {
   const view = useView();
   const [theme, toggleTheme] = useTheme();
   const help = useRef<HTMLDialogElement>(null);
-  const [version, setVersion] = useState('');
+  const server = useServer();
   const [stranger, setStranger] = useState(false);
   const [who, setWho] = useState<Session | null>(null);
   useEffect(() => {
     whenStranger(() => setStranger(true));
     getSession().then(setWho).catch(() => {});
-    getServerInfo().then((info) => setVersion(info.build_version)).catch(() => {});
   }, []);
   useKeys({
     'g j': () => navigate('/'), 'g p': () => navigate('/plan'), 'g w': () => navigate('/workers'),
@@ -73,7 +87,10 @@ function App() {
           <a href="/workers" aria-current={on('workers')}>Workers</a>
         </nav>
         <span class="spacer" />
-        {version && <span class="version faint" title="build of the server">{version}</span>}
+        {server && leader(server) && (
+          <span class="leader faint" title={`this is ${server.address || 'a server without an address'}`}>{leader(server)}</span>
+        )}
+        {server && <span class="version faint" title="build of the server">{server.build_version}</span>}
         {!stranger && who?.token && (
           <button type="button" class="quiet" title={`${who.token}: ${who.role} of ${who.project}`}
             onClick={() => signOut().finally(() => location.reload())}>Sign out</button>

@@ -357,4 +357,7 @@ export interface ServerInfo {
   start_time_us: number;
   store: string;
   schema_version: number;
+  leads: boolean;
+  address: string;
+  leader?: { address: string; holder: string; term: number } | null; // of several servers over one store
 }

@@ -1,15 +1,18 @@
 #include "server/rpc/testing/test_service.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "server/jobs/request_checks.h"
@@ -132,9 +135,28 @@ v1::Job TestService::Get(const std::string& name) {
 }
 
 void TestService::AskForTokens() {
-  gate_ = std::make_unique<access::Gate>(store_.get(), NowMicroseconds, access::GateOptions{.refresh = absl::Milliseconds(20)});
+  auto audit = access::AuditLog::Open((folder_ / "audit.jsonl").string());
+  ASSERT_TRUE(audit.ok()) << audit.status();
+  audit_ = *std::move(audit);
+  gate_ = std::make_unique<access::Gate>(store_.get(), NowMicroseconds,
+                                         access::GateOptions{.refresh = absl::Milliseconds(20), .audit = audit_.get()});
   EXPECT_TRUE(gate_->Begin().ok());
   tokens_ = std::make_unique<access::Tokens>(store_.get(), gate_.get(), NowMicroseconds);
+}
+
+v1::CreateTokenResponse TestService::MakeToken(v1::Role role, const std::string& project) {
+  v1::CreateTokenRequest request;
+  request.set_role(role);
+  request.set_project(project);
+  auto made = tokens_->Create(access::Anybody(), request);
+  EXPECT_TRUE(made.ok()) << made.status();
+  return made.value_or(v1::CreateTokenResponse());
+}
+
+void TestService::Revoke(const v1::CreateTokenResponse& made) {
+  v1::RevokeTokenRequest request;
+  request.set_name(made.token().name());
+  EXPECT_TRUE(tokens_->Revoke(access::Anybody(), request).ok());
 }
 
 std::string TestService::StartServer(const GrpcLimits& limits, const Keepalive& keepalive) {
@@ -164,6 +186,19 @@ void TestService::StopServer() {
   glue_.reset();
   access_control_.reset();
 }
+
+SilentServer::SilentServer() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(listen(socket_, 16), 0);
+  EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+}
+
+SilentServer::~SilentServer() { close(socket_); }
 
 void ExpectFault(const absl::Status& status, absl::StatusCode code, const std::string& field, const std::string& part) {
   EXPECT_EQ(status.code(), code) << status;

@@ -12,6 +12,7 @@
 
 #include "core/process/mutex.h"
 #include "proto/rpc.h"
+#include "server/access/audit.h"
 #include "server/access/gate.h"
 #include "server/access/tokens.h"
 #include "server/fleet/fleet.h"
@@ -77,10 +78,14 @@ class TestService {
   void Write(const std::function<absl::Status(store::Transaction&)>& work);
   v1::Job Get(const std::string& job);
 
-  // From the next start on the server asks for tokens; `tokens` makes them.
+  // From the next start on the server asks for tokens, and writes down who did what.
   void AskForTokens();
+  // As an operator makes one. Fails the test where it cannot be made.
+  v1::CreateTokenResponse MakeToken(v1::Role role, const std::string& project = "");
+  void Revoke(const v1::CreateTokenResponse& made);
   access::Tokens& tokens() { return *tokens_; }
   access::Gate& gate() { return *gate_; }
+  access::AuditLog& audit() { return *audit_; }
 
   // The gRPC server; "127.0.0.1:PORT". A second start takes the port of the first.
   std::string StartServer(const GrpcLimits& limits = {}, const Keepalive& keepalive = {});
@@ -97,11 +102,26 @@ class TestService {
   Metrics metrics_;
   ThreadPool pool_{8};
   std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<access::AuditLog> audit_;
   std::unique_ptr<access::Gate> gate_;
   std::unique_ptr<access::Tokens> tokens_;
   std::unique_ptr<GrpcControlPlane> glue_;
   std::unique_ptr<grpc::Service> access_control_;
   std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+// Takes connections, and answers nobody, as a server does that stands still.
+class SilentServer {
+ public:
+  SilentServer();
+  ~SilentServer();
+  SilentServer(const SilentServer&) = delete;
+  SilentServer& operator=(const SilentServer&) = delete;
+  const std::string& address() const { return address_; }
+
+ private:
+  const int socket_;
   std::string address_;
 };
 

@@ -33,6 +33,11 @@ class Oracle final : public Transaction {
     return First(jobs, query.limit);
   }
   absl::StatusOr<int64_t> CountJobs(const JobQuery& query) override { return static_cast<int64_t>(Selected(query).size()); }
+  absl::StatusOr<std::map<v1::JobState, int64_t>> CountJobsByState() override {
+    std::map<v1::JobState, int64_t> counts;
+    for (const v1::Job& job : jobs_) ++counts[job.state()];
+    return counts;
+  }
   absl::StatusOr<std::vector<v1::Job>> JobsInStates(const std::vector<v1::JobState>& states) override {
     std::vector<v1::Job> jobs;
     for (const v1::Job& job : jobs_) {

@@ -132,6 +132,16 @@ absl::Status PostgresServer::StartAgain() {
   return absl::OkStatus();
 }
 
+PostgresOutage::~PostgresOutage() {
+  if (over_) return;
+  if (const absl::Status again = End(); !again.ok()) std::fprintf(stderr, "%s\n", std::string(again.message()).c_str());
+}
+
+absl::Status PostgresOutage::End() {
+  over_ = true;
+  return server_.StartAgain();
+}
+
 void PostgresServer::EndImmediately() {
   if (process_ == 0) return;
   for (const pid_t backend : Backends()) kill(backend, SIGCONT);

@@ -56,4 +56,22 @@ class PostgresServer {
   pid_t process_ = 0;
 };
 
+// The server is away, as after a crash, until End() or the end of this: a test that fails meanwhile leaves it to the next one as
+// it was.
+class PostgresOutage {
+ public:
+  // `server` must outlive it.
+  explicit PostgresOutage(PostgresServer& server) : server_(server) { server_.EndImmediately(); }
+  // Says so where it did not start.
+  ~PostgresOutage();
+  PostgresOutage(const PostgresOutage&) = delete;
+  PostgresOutage& operator=(const PostgresOutage&) = delete;
+  // Once; returns when it answers.
+  absl::Status End();
+
+ private:
+  PostgresServer& server_;
+  bool over_ = false;
+};
+
 }  // namespace legoai::store
