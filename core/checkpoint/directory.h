@@ -19,7 +19,7 @@
 
 namespace legoai::checkpoint {
 
-// Bytes that this user may still write on the file system of `path`.
+// Bytes that this user may still write on the file system of `path`; an object store has no bound.
 using FreeBytes = std::function<absl::StatusOr<int64_t>(const std::string& path)>;
 absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path);
 
@@ -72,6 +72,10 @@ std::string DamageText(const v1::CheckpointDamage& damage);
 
 // Renames the folder of the damaged step and returns its new path; empty if there is no such folder.
 absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage);
+
+// Gives everything in `root` the name `wished` ("RUN/checkpoints.before-attempt-2"), or if that is taken `wished`-2, -3 ..., and
+// returns it; empty if there is nothing.
+absl::StatusOr<std::string> PutAllAside(const std::string& root, const std::string& wished);
 
 // Moves the folder of this step that was put aside last back to its place: the damage may have been in the path to it. Whoever
 // resumes from it verifies it. False, and nothing is done, if the step has a folder or none was put aside.

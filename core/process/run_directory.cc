@@ -82,9 +82,21 @@ std::string TensorboardPath(const std::string& run_directory) { return run_direc
 std::string HuggingFacePath(const std::string& run_directory) { return run_directory + "/hf"; }
 std::string PartialExportPath(const std::string& run_directory) { return run_directory + "/hf.partial"; }
 
+std::string CheckpointsOf(const v1::Recipe& recipe, const std::string& run_directory) {
+  const std::string& folder = recipe.checkpoint().folder();
+  return folder.empty() ? CheckpointsPath(run_directory) : folder;
+}
+
+std::string CheckpointsOfRun(const std::string& run_directory) {
+  const auto text = ReadFile(RecipePath(run_directory), kMostTextBytes);
+  v1::Recipe recipe;
+  if (!text.ok() || !ParseToml(*text, &recipe).ok()) return CheckpointsPath(run_directory);
+  return CheckpointsOf(recipe, run_directory);
+}
+
 std::string CheckpointsHolding(const v1::Start& start, int64_t step) {
   const bool resumed = start.has_resume_step() && start.resume_step() == step && !start.resume_directory().empty();
-  return resumed ? start.resume_directory() : CheckpointsPath(start.run_directory());
+  return resumed ? start.resume_directory() : CheckpointsOf(start);
 }
 
 absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& path) {
@@ -195,6 +207,13 @@ absl::StatusOr<std::string> EpochPath(const std::string& runs, const std::string
   if (!IsFolderName(id)) return FieldError("lease.job", job, "its last part must be letters, digits, - and _");
   if (epoch < 1) return FieldError("lease.epoch", absl::StrCat(epoch), "must be at least 1");
   return absl::StrCat(runs, "/", id, "/epoch-", epoch);
+}
+
+absl::StatusOr<std::string> EpochCheckpoints(const std::string& runs, const v1::Recipe& recipe, const std::string& job,
+                                             int64_t epoch) {
+  const std::string& folder = recipe.checkpoint().folder();
+  ASSIGN_OR_RETURN(auto path, EpochPath(folder.empty() ? runs : folder, job, epoch));
+  return folder.empty() ? CheckpointsPath(path) : path;
 }
 
 bool IsTraining(const std::string& run_directory) {

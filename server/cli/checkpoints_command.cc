@@ -81,7 +81,7 @@ absl::StatusOr<int> OfServer(const Arguments& arguments) {
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const std::string run = arguments.positional()[0], root = launch::CheckpointsPath(run);
+  const std::string run = arguments.positional()[0], root = launch::CheckpointsOfRun(run);
   std::error_code error;
   if (RefersToJob(arguments)) return OfServer(arguments);
   if (!fs::is_directory(run, error))

@@ -388,7 +388,7 @@ absl::StatusOr<int> DryRun(const Arguments& arguments, const TrainCall& call, co
 
 // What is left after a failure that was in no one's input, and where to look.
 std::string AfterFailure(const std::string& run_directory) {
-  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(run_directory));
+  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsOfRun(run_directory));
   const std::string next = steps.ok() && !steps->empty() ? absl::StrCat("goes on from the checkpoint of step ", steps->back())
                                                          : std::string("begins anew, as there is no checkpoint");
   return absl::StrCat("the same call ", next, "; what each rank was doing: `lego fr ", run_directory, "`, and ",
@@ -417,7 +417,7 @@ bool MayPass(const absl::Status& failure) {
 }
 
 std::optional<int64_t> LatestCheckpoint(const v1::Recipe& recipe) {
-  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(recipe.job().dump_folder()));
+  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsOf(recipe, recipe.job().dump_folder()));
   return steps.ok() && !steps->empty() ? std::optional<int64_t>(steps->back()) : std::nullopt;
 }
 

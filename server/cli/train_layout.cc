@@ -89,7 +89,7 @@ v1::Recipe WithDefaults(v1::Recipe recipe) {
 // Of the attempt whose checkpoints lie in the run's folder; nothing where there are none, or they do not count.
 std::optional<v1::Recipe> KeptRecipe(const LayoutRequest& request) {
   const std::string folder = WithDefaults(request.spec.recipe()).job().dump_folder();
-  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(folder));
+  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsOf(request.spec.recipe(), folder));
   if (request.fresh || !steps.ok() || steps->empty()) return std::nullopt;
   auto kept = parallel::LoadRecipe(launch::RecipePath(folder));
   return kept.ok() ? std::optional<v1::Recipe>(*std::move(kept)) : std::nullopt;

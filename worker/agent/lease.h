@@ -100,7 +100,8 @@ class Lease {
 
   const v1::StartAttempt start_;
   const LeaseServices services_;
-  std::string directory_;  // set before the thread starts; empty if invalid
+  std::string directory_;    // set before the thread starts; empty if invalid
+  std::string checkpoints_;  // where its checkpoints are kept: in it or in an object store; as above
   launch::StopPipe stop_;
   bool discards_ = false;  // the trainers were asked to stop without saving; for the agent's thread
   std::chrono::steady_clock::time_point grace_ends_ = std::chrono::steady_clock::time_point::max();  // for the agent's thread

@@ -39,7 +39,7 @@ bool IsFile(const std::string& path) {
 
 // Any where `step` is not said.
 bool HasCheckpoint(const std::string& run, std::optional<int64_t> step) {
-  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(run));
+  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsOfRun(run));
   if (!steps.ok() || !step) return steps.ok() && !steps->empty();
   return std::find(steps->begin(), steps->end(), *step) != steps->end();
 }
@@ -151,7 +151,7 @@ absl::StatusOr<int64_t> ChooseStep(const std::string& root, std::optional<int64_
 }
 
 absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
-  const std::string root = launch::CheckpointsPath(run), exported = launch::HuggingFacePath(run);
+  const std::string root = launch::CheckpointsOfRun(run), exported = launch::HuggingFacePath(run);
   // Checkpoints are often removed once there is an export.
   const bool only_export = !wanted.step && !HasCheckpoint(run, {}) && HasExport(run);
   if (only_export) return OpenFolder(wanted, exported);

@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/storage.h"
 #include "core/data/dataset_facts.h"
 #include "core/data/tokenizer.h"
 #include "core/flight/flight_ring.h"
@@ -75,9 +77,16 @@ absl::Status StatusOfEnd(const v1::Exit& exit) {
   return said;
 }
 
+// Where checkpoints are in an object store, the run directory of this host has no more than what its own ranks write.
+absl::Status MakeOwnFolder(const std::string& path) {
+  RETURN_IF_ERROR(checkpoint::MakeFolders(path + "/flight"));
+  return checkpoint::MakeFolders(LogsPath(path));
+}
+
 // A folder on another host's disk may be seen a little later.
 absl::Status CheckFolder(const v1::BeginRanks& begin, const GangPlace& place) {
   const std::string& path = begin.start().run_directory();
+  if (checkpoint::IsInObjectStore(CheckpointsOf(begin.start()))) return MakeOwnFolder(path);
   for (int look = 0; look < 50; ++look) {
     const auto seen = ReadFile(RunJsonPath(path));
     if (seen.ok() && *seen == begin.run_json()) return absl::OkStatus();
@@ -85,7 +94,8 @@ absl::Status CheckFolder(const v1::BeginRanks& begin, const GangPlace& place) {
   }
   return FieldError("job.dump_folder", path,
                     absl::StrCat("on this host is not the folder of ", FirstHost(place),
-                                 ": all hosts of a gang need one folder that they share, for its checkpoints"),
+                                 ": all hosts of a gang need one folder that they share, for its checkpoints, or a "
+                                 "checkpoint.folder in an object store"),
                     absl::StatusCode::kFailedPrecondition);
 }
 

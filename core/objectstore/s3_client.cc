@@ -1,0 +1,270 @@
+#include "core/objectstore/s3_client.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+#include "proto/text.h"
+
+namespace legoai::objectstore {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(500), kLongestPause = absl::Seconds(15);
+constexpr absl::Duration kBeat = absl::Milliseconds(100);
+
+bool IsGood(const S3Reply& reply) { return reply.failure.empty() && reply.status / 100 == 2; }
+
+// Requests that the store asks to make again.
+bool MayPass(const S3Reply& reply, const S3Fault& fault) {
+  if (!reply.failure.empty()) return reply.may_pass;
+  if (fault.code == "SlowDown" || fault.code == "RequestTimeout" || fault.code == "InternalError") return true;
+  if (fault.code == "OperationAborted") return true;  // another request on the same object was under way
+  return reply.status == 408 || reply.status == 429 || (reply.status >= 500 && reply.status != 501 && reply.status != 507);
+}
+
+bool IsFull(const S3Reply& reply, const S3Fault& fault) {
+  return reply.status == 507 || fault.code == "QuotaExceeded" || fault.code == "XMinioStorageFull";
+}
+
+// "503 SlowDown: Please reduce your request rate", "could not connect".
+std::string WhatWasSaid(const S3Reply& reply, const S3Fault& fault) {
+  if (!reply.failure.empty()) return reply.failure;
+  std::string text = absl::StrCat("status ", reply.status);
+  if (!fault.code.empty()) absl::StrAppend(&text, ", ", fault.code);
+  if (!fault.message.empty()) absl::StrAppend(&text, ": ", fault.message);
+  return text;
+}
+
+std::string PartOf(const S3Upload& upload, int64_t number) {
+  return absl::StrCat("partNumber=", number, "&uploadId=", Encode(upload.id, false));
+}
+
+}  // namespace
+
+absl::StatusOr<S3Client> S3Client::Create(const std::string& bucket) {
+  ASSIGN_OR_RETURN(auto options, OptionsFromEnvironment());
+  return S3Client(std::move(options), bucket);
+}
+
+S3Request S3Client::RequestFor(std::string method, const std::string& key, std::string query) const {
+  S3Request request;
+  request.method = std::move(method);
+  request.url = absl::StrCat(BucketAddress(options_, bucket_), "/", Encode(key, /*keep_slashes=*/true));
+  request.query = std::move(query);
+  return request;
+}
+
+// Clients that were turned away together come back at different times.
+void S3Client::Pause(int attempt) const {
+  thread_local std::minstd_rand random(std::random_device{}());
+  const absl::Duration longest = std::min(kFirstPause * (1 << std::min(attempt, 10)), kLongestPause);
+  const absl::Duration pause = longest * std::uniform_real_distribution<double>(0.5, 1)(random);
+  for (absl::Duration slept; slept < pause; slept += kBeat) {
+    AliveDuring::Tell();
+    absl::SleepFor(kBeat);
+  }
+}
+
+absl::StatusOr<S3Reply> S3Client::Make(const S3Request& request, const std::string& what, S3Fault* fault) {
+  S3Fault own;
+  S3Fault& last = fault != nullptr ? *fault : own;
+  for (int attempt = 0;; ++attempt) {
+    S3Reply reply = Send(options_, request);
+    // CompleteMultipartUpload and the copies may say 200 before they know.
+    last = IsGood(reply) && !absl::StrContains(reply.body, "<Error>") ? S3Fault() : ParseFault(reply.body);
+    if (IsGood(reply) && last.code.empty()) return reply;
+    if (!MayPass(reply, last)) return Refusal(reply, last, what);
+    if (attempt + 1 >= options_.max_attempts) {
+      return absl::UnavailableError(absl::StrCat(what, " failed ", attempt + 1, attempt == 0 ? " time" : " times", " at ",
+                                                 BucketAddress(options_, bucket_), ", at last: ", WhatWasSaid(reply, last)));
+    }
+    Pause(attempt);
+  }
+}
+
+absl::Status S3Client::Refusal(const S3Reply& reply, const S3Fault& fault, const std::string& what) const {
+  const std::string bucket = absl::StrCat("s3://", bucket_), said = absl::StrCat(what, ": ", WhatWasSaid(reply, fault));
+  const std::string place = BucketAddress(options_, bucket_);
+  const auto refuse = [&](absl::StatusCode code, const std::string& remedy) {
+    return FieldError("checkpoint.folder", bucket, absl::StrCat(said, "; ", remedy), code);
+  };
+  using absl::StatusCode;
+  if (!reply.failure.empty()) {
+    return refuse(StatusCode::kFailedPrecondition,
+                  absl::StrCat("see whether ", place, " is the store, and its certificate one that AWS_CA_BUNDLE or this machine "
+                               "trusts"));
+  }
+  if (IsFull(reply, fault)) return refuse(StatusCode::kResourceExhausted, "make room in the store");
+  if (fault.code == "NoSuchBucket")
+    return refuse(StatusCode::kFailedPrecondition, absl::StrCat("make the bucket at ", place, " or name another"));
+  if (reply.status == 301 || reply.status == 307 || fault.code == "AuthorizationHeaderMalformed")
+    return refuse(StatusCode::kFailedPrecondition,
+                  absl::StrCat("set AWS_REGION to the bucket's region (it is ", options_.region, " now)"));
+  if (reply.status == 401 || reply.status == 403)
+    return refuse(StatusCode::kPermissionDenied,
+                  absl::StrCat("see that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are those of ", place,
+                               " and may read, write, list and delete there, and that this machine's clock is right"));
+  if (reply.status == 404) return absl::NotFoundError(said);
+  if (reply.status == 416) return absl::OutOfRangeError(said);
+  return refuse(StatusCode::kInvalidArgument, absl::StrCat("see whether ", place, " is an S3 store that supports this"));
+}
+
+absl::Status S3Client::Put(const std::string& key, std::string_view contents) {
+  S3Request request = RequestFor("PUT", key);
+  request.body = contents;
+  return Make(request, absl::StrCat("writing ", Name(key))).status();
+}
+
+absl::StatusOr<std::string> S3Client::Get(const std::string& key) {
+  ASSIGN_OR_RETURN(S3Reply reply, Make(RequestFor("GET", key), absl::StrCat("reading ", Name(key))));
+  return std::move(reply.body);
+}
+
+absl::Status S3Client::GetRange(const std::string& key, int64_t offset, int64_t bytes, char* out) {
+  for (int64_t end = offset + bytes; offset < end;) {
+    S3Request request = RequestFor("GET", key);
+    request.offset = offset;
+    request.bytes = std::min(end - offset, kPartBytes);
+    request.out = out;
+    ASSIGN_OR_RETURN(const S3Reply reply, Make(request, absl::StrCat("reading ", Name(key))));
+    // A store that knows no ranges would give the beginning.
+    if (reply.status != 206 && offset > 0)
+      return absl::UnimplementedError(absl::StrCat("the store gives no ranges of an object: ", Name(key)));
+    if (reply.got == 0) return absl::OutOfRangeError(absl::StrCat(Name(key), " ends at byte ", offset));
+    offset += reply.got;
+    out += reply.got;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<int64_t>> S3Client::Bytes(const std::string& key) {
+  // A HEAD could not tell a missing bucket from a missing object.
+  const std::string query = absl::StrCat("list-type=2&max-keys=1&prefix=", Encode(key, false));
+  ASSIGN_OR_RETURN(const S3Reply reply, Make(RequestFor("GET", "", query), absl::StrCat("looking for ", Name(key))));
+  ASSIGN_OR_RETURN(const S3Listing listing, ParseListing(reply.body));
+  if (listing.objects.empty() || listing.objects[0].key != key) return std::optional<int64_t>();
+  return std::optional<int64_t>(listing.objects[0].bytes);
+}
+
+absl::StatusOr<bool> S3Client::HasAny(const std::string& prefix) {
+  const std::string query = absl::StrCat("list-type=2&max-keys=1&prefix=", Encode(prefix, false));
+  ASSIGN_OR_RETURN(const S3Reply reply, Make(RequestFor("GET", "", query), absl::StrCat("looking for ", Name(prefix))));
+  ASSIGN_OR_RETURN(const S3Listing listing, ParseListing(reply.body));
+  return !listing.objects.empty();
+}
+
+absl::StatusOr<std::vector<S3Object>> S3Client::List(const std::string& prefix) {
+  std::vector<S3Object> objects;
+  std::string next;
+  do {
+    const std::string token = next.empty() ? "" : absl::StrCat("continuation-token=", Encode(next, false), "&");
+    const std::string query = absl::StrCat(token, "list-type=2&prefix=", Encode(prefix, false));
+    ASSIGN_OR_RETURN(const S3Reply reply, Make(RequestFor("GET", "", query), absl::StrCat("listing ", Name(prefix))));
+    ASSIGN_OR_RETURN(S3Listing listing, ParseListing(reply.body));
+    std::move(listing.objects.begin(), listing.objects.end(), std::back_inserter(objects));
+    next = std::move(listing.next);
+  } while (!next.empty());
+  return objects;
+}
+
+absl::StatusOr<S3Listing> S3Client::ListFolder(const std::string& folder) {
+  S3Listing all;
+  do {
+    const std::string token = all.next.empty() ? "" : absl::StrCat("continuation-token=", Encode(all.next, false), "&");
+    const std::string query = absl::StrCat(token, "delimiter=%2F&list-type=2&prefix=", Encode(folder, false));
+    ASSIGN_OR_RETURN(const S3Reply reply, Make(RequestFor("GET", "", query), absl::StrCat("listing ", Name(folder))));
+    ASSIGN_OR_RETURN(S3Listing listing, ParseListing(reply.body));
+    std::move(listing.objects.begin(), listing.objects.end(), std::back_inserter(all.objects));
+    std::move(listing.folders.begin(), listing.folders.end(), std::back_inserter(all.folders));
+    all.next = std::move(listing.next);
+  } while (!all.next.empty());
+  return all;
+}
+
+absl::Status S3Client::Delete(const std::string& key) {
+  const absl::Status status = Make(RequestFor("DELETE", key), absl::StrCat("removing ", Name(key))).status();
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::Status S3Client::Copy(const S3Object& from, const std::string& to, int64_t part_bytes) {
+  if (from.bytes > part_bytes) return CopyInParts(from, to, part_bytes);
+  S3Request request = RequestFor("PUT", to);
+  request.headers.push_back(absl::StrCat("x-amz-copy-source: ", Encode(absl::StrCat(bucket_, "/", from.key), true)));
+  return Make(request, absl::StrCat("copying ", Name(from.key))).status();
+}
+
+absl::Status S3Client::CopyInParts(const S3Object& from, const std::string& to, int64_t part_bytes) {
+  ASSIGN_OR_RETURN(std::string id, BeginUpload(to));
+  const S3Upload upload = {to, std::move(id)};
+  const absl::Status copied = CopyParts(from, upload, part_bytes);
+  if (!copied.ok()) AbortUpload(upload).IgnoreError();  // the first error counts
+  return copied;
+}
+
+absl::Status S3Client::CopyParts(const S3Object& from, const S3Upload& upload, int64_t part_bytes) {
+  std::vector<std::string> etags;
+  for (int64_t offset = 0; offset < from.bytes; offset += part_bytes) {
+    const int64_t last = std::min(from.bytes, offset + part_bytes) - 1;
+    S3Request request = RequestFor("PUT", upload.key, PartOf(upload, static_cast<int64_t>(etags.size()) + 1));
+    request.headers.push_back(absl::StrCat("x-amz-copy-source: ", Encode(absl::StrCat(bucket_, "/", from.key), true)));
+    request.headers.push_back(absl::StrCat("x-amz-copy-source-range: bytes=", offset, "-", last));
+    ASSIGN_OR_RETURN(const S3Reply reply, Make(request, absl::StrCat("copying ", Name(from.key))));
+    ASSIGN_OR_RETURN(etags.emplace_back(), ParseCopiedEtag(reply.body));
+  }
+  return CompleteUpload(upload, etags, from.bytes);
+}
+
+absl::StatusOr<std::string> S3Client::BeginUpload(const std::string& key) {
+  ASSIGN_OR_RETURN(const S3Reply reply, Make(RequestFor("POST", key, "uploads="), absl::StrCat("writing ", Name(key))));
+  return ParseUploadId(reply.body);
+}
+
+absl::StatusOr<std::string> S3Client::UploadPart(const S3Upload& upload, int64_t number, std::string_view part) {
+  S3Request request = RequestFor("PUT", upload.key, PartOf(upload, number));
+  request.body = part;
+  ASSIGN_OR_RETURN(S3Reply reply, Make(request, absl::StrCat("writing part ", number, " of ", Name(upload.key))));
+  return std::move(reply.etag);
+}
+
+absl::Status S3Client::CompleteUpload(const S3Upload& upload, const std::vector<std::string>& etags, int64_t bytes) {
+  S3Request request = RequestFor("POST", upload.key, absl::StrCat("uploadId=", Encode(upload.id, false)));
+  const std::string body = CompletionOf(etags);
+  request.body = body;
+  S3Fault fault;
+  const absl::Status completed = Make(request, absl::StrCat("completing ", Name(upload.key)), &fault).status();
+  if (completed.ok() || fault.code != "NoSuchUpload") return completed;
+  // An earlier attempt was heard, and its answer lost.
+  ASSIGN_OR_RETURN(const std::optional<int64_t> there, Bytes(upload.key));
+  return there == bytes ? absl::OkStatus() : completed;
+}
+
+absl::Status S3Client::AbortUpload(const S3Upload& upload) {
+  const std::string query = absl::StrCat("uploadId=", Encode(upload.id, false));
+  const absl::Status status = Make(RequestFor("DELETE", upload.key, query), "giving up " + Name(upload.key)).status();
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::StatusOr<std::vector<S3Upload>> S3Client::ListUploads(const std::string& prefix) {
+  std::vector<S3Upload> uploads;
+  S3Uploads page;
+  do {
+    const std::string key = page.next_key.empty() ? "" : absl::StrCat("key-marker=", Encode(page.next_key, false), "&");
+    const std::string id = page.next_id.empty() ? "" : absl::StrCat("&upload-id-marker=", Encode(page.next_id, false));
+    const std::string query = absl::StrCat(key, "prefix=", Encode(prefix, false), id.empty() ? "&" : id + "&", "uploads=");
+    // Sorted by name: key-marker, prefix, upload-id-marker, uploads.
+    ASSIGN_OR_RETURN(const S3Reply reply, Make(RequestFor("GET", "", query), absl::StrCat("listing uploads of ", Name(prefix))));
+    ASSIGN_OR_RETURN(page, ParseUploads(reply.body));
+    // Stores that know no prefix here list all.
+    for (const S3Upload& upload : page.uploads)
+      if (absl::StartsWith(upload.key, prefix)) uploads.push_back(upload);
+  } while (!page.next_key.empty() || !page.next_id.empty());
+  return uploads;
+}
+
+}  // namespace legoai::objectstore
