@@ -208,36 +208,41 @@ class ObjectStorage : public Storage {
       RETURN_IF_ERROR(client_.Copy(object, target + object.key.substr(source.size())));
     }
     std::reverse(objects.begin(), objects.end());
-    for (const S3Object& object : objects) {
-      RETURN_IF_ERROR(client_.Delete(object.key));
+    while (!objects.empty() && CommitOrder(objects.front().key) > 0) {
+      RETURN_IF_ERROR(client_.Delete(objects.front().key));
+      objects.erase(objects.begin());
     }
-    return absl::OkStatus();
+    return client_.DeleteAll(KeysOf(objects), nullptr);
   }
 
   absl::Status Remove(const std::string& path, const BytesDone& done) override {
-    const auto removed = [&](const absl::Status& status) {
-      if (status.ok() && done) done(0);
-      return status;
+    const auto removed = [&done] {
+      if (done) done(0);
     };
     ASSIGN_OR_RETURN(const auto bytes, client_.Bytes(KeyOf(path)));
     if (bytes) {
-      RETURN_IF_ERROR(removed(client_.Delete(KeyOf(path))));
+      RETURN_IF_ERROR(client_.Delete(KeyOf(path)));
+      removed();
     }
     const std::string folder = KeyOf(path) + "/";
     ASSIGN_OR_RETURN(const auto uploads, client_.ListUploads(folder));
     for (const S3Upload& upload : uploads) {
-      RETURN_IF_ERROR(removed(client_.AbortUpload(upload)));
+      RETURN_IF_ERROR(client_.AbortUpload(upload));
+      removed();
     }
     ASSIGN_OR_RETURN(const auto objects, client_.List(folder));
-    for (const S3Object& object : objects) {
-      RETURN_IF_ERROR(removed(client_.Delete(object.key)));
-    }
-    return absl::OkStatus();
+    return client_.DeleteAll(KeysOf(objects), removed);
   }
 
   absl::StatusOr<int64_t> FreeBytes(const std::string&) override { return std::numeric_limits<int64_t>::max(); }
 
  private:
+  static std::vector<std::string> KeysOf(const std::vector<S3Object>& objects) {
+    std::vector<std::string> keys;
+    for (const S3Object& object : objects) keys.push_back(object.key);
+    return keys;
+  }
+
   static int CommitOrder(const std::string& key) {
     return absl::EndsWith(key, "/committed") ? 2 : absl::EndsWith(key, "/manifest.pb") ? 1 : 0;
   }

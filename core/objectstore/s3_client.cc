@@ -1,9 +1,13 @@
 #include "core/objectstore/s3_client.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -39,6 +43,14 @@ std::string WhatWasSaid(const S3Reply& reply, const S3Fault& fault) {
   if (!fault.code.empty()) absl::StrAppend(&text, ", ", fault.code);
   if (!fault.message.empty()) absl::StrAppend(&text, ": ", fault.message);
   return text;
+}
+
+// In base 64.
+std::string Md5(const std::string& text) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_Digest(text.data(), text.size(), digest, &size, EVP_md5(), nullptr);
+  return absl::Base64Escape(std::string(reinterpret_cast<const char*>(digest), size));
 }
 
 std::string PartOf(const S3Upload& upload, int64_t number) {
@@ -190,6 +202,23 @@ absl::StatusOr<S3Listing> S3Client::ListFolder(const std::string& folder) {
 absl::Status S3Client::Delete(const std::string& key) {
   const absl::Status status = Make(RequestFor("DELETE", key), absl::StrCat("removing ", Name(key))).status();
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::Status S3Client::DeleteAll(const std::vector<std::string>& keys, const std::function<void()>& done) {
+  constexpr size_t kAtOnce = 1000;
+  for (size_t first = 0; first < keys.size(); first += kAtOnce) {
+    const auto begin = keys.begin() + static_cast<int64_t>(first);
+    const std::string body = DeletionOf({begin, begin + static_cast<int64_t>(std::min(kAtOnce, keys.size() - first))});
+    S3Request request = RequestFor("POST", "", "delete=");
+    request.body = body;
+    request.headers.push_back("content-md5: " + Md5(body));  // which the protocol wants of this request
+    const std::string what = absl::StrCat("removing ", Name(*begin), " and others");
+    ASSIGN_OR_RETURN(const S3Reply reply, Make(request, what));
+    ASSIGN_OR_RETURN(const S3Fault fault, ParseFirstOfDeletion(reply.body));
+    if (!fault.code.empty()) return Refusal({.status = 403}, fault, what);
+    if (done) done();
+  }
+  return absl::OkStatus();
 }
 
 absl::Status S3Client::Copy(const S3Object& from, const std::string& to, int64_t part_bytes) {

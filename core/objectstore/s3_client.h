@@ -48,6 +48,9 @@ class S3Client {
   absl::StatusOr<S3Listing> ListFolder(const std::string& folder);
   // OK if there is none.
   absl::Status Delete(const std::string& key);
+  // The same of many, in as few requests as the protocol allows, in their order; the first error. `done`, which may be empty, is
+  // called after each request.
+  absl::Status DeleteAll(const std::vector<std::string>& keys, const std::function<void()>& done);
   // Within the store, in parts where the object is larger than `part_bytes`.
   absl::Status Copy(const S3Object& from, const std::string& to, int64_t part_bytes = int64_t{1} << 30);
 

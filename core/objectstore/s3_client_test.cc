@@ -97,6 +97,14 @@ TEST_F(GatewayTest, AListingOfSeveralPagesIsWhole) {
   for (int i = 0; i < 1'005; ++i) ASSERT_EQ(client.Put(absl::StrCat("many/", 10'000 + i), ""), absl::OkStatus());
   EXPECT_EQ(client.List("many/")->size(), 1'005u);
   EXPECT_EQ(client.ListFolder("many/")->objects.size(), 1'005u);
+  ASSERT_EQ(client.Put("many more/&<>\"'ä", ""), absl::OkStatus());
+  std::vector<std::string> keys = KeysOf(client.List("many"));
+  ASSERT_EQ(keys.size(), 1'006u);
+  keys.push_back("many/that is not there");
+  int requests = 0;
+  EXPECT_EQ(client.DeleteAll(keys, [&] { ++requests; }), absl::OkStatus());
+  EXPECT_EQ(requests, 2);
+  EXPECT_FALSE(client.HasAny("many").value());
 }
 
 TEST_F(GatewayTest, AnUploadOfPartsIsOneObjectOrNone) {
@@ -225,6 +233,12 @@ TEST_F(ScriptTest, AnErrorInAGoodAnswerIsOne) {
   EXPECT_EQ(S3Client::Create("bucket")->CompleteUpload({"a", "id"}, {"\"tag\""}, 1), absl::OkStatus());
   ASSERT_EQ(store.requests().size(), 2u);
   EXPECT_THAT(store.requests()[0], HasSubstr("<Part><PartNumber>1</PartNumber><ETag>\"tag\"</ETag></Part>"));
+}
+
+TEST_F(ScriptTest, ARemovalThatIsRefusedInPartIsAnError) {
+  ScriptedStore store({Answer(200, "<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code></Error></DeleteResult>")});
+  EXPECT_TRUE(absl::IsPermissionDenied(S3Client::Create("bucket")->DeleteAll({"a", "b"}, nullptr)));
+  EXPECT_THAT(store.requests()[0], HasSubstr("<Delete><Quiet>true</Quiet><Object><Key>a</Key></Object><Object><Key>b</Key>"));
 }
 
 TEST_F(ScriptTest, AnswersThatAreNoneAreErrors) {

@@ -1,5 +1,7 @@
 #include "core/objectstore/s3_options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -67,6 +69,17 @@ absl::StatusOr<std::string> Key(const char* name) {
   return key;
 }
 
+// Where distributions have the certificates that their users trust; libcurl knows Debian's place.
+std::string CaBundle() {
+  std::string given = Variable("AWS_CA_BUNDLE");
+  if (!given.empty()) return given;
+  for (const char* file : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+                           "/etc/ssl/cert.pem"}) {
+    if (access(file, R_OK) == 0) return file;
+  }
+  return "";
+}
+
 absl::StatusOr<int> Attempts() {
   const std::string text = Variable("AWS_MAX_ATTEMPTS");
   int attempts = attempts_of_process;
@@ -86,7 +99,7 @@ absl::StatusOr<S3Options> OptionsFromEnvironment() {
   ASSIGN_OR_RETURN(options.secret_key, Key("AWS_SECRET_ACCESS_KEY"));
   options.session_token = Variable("AWS_SESSION_TOKEN");
   if (!IsPrintable(options.session_token)) return FieldError("AWS_SESSION_TOKEN", "", "has control characters: set it anew");
-  options.ca_bundle = Variable("AWS_CA_BUNDLE");
+  options.ca_bundle = CaBundle();
   ASSIGN_OR_RETURN(options.max_attempts, Attempts());
   return options;
 }

@@ -14,7 +14,7 @@ struct S3Options {
   std::string access_key;     // AWS_ACCESS_KEY_ID
   std::string secret_key;     // AWS_SECRET_ACCESS_KEY
   std::string session_token;  // AWS_SESSION_TOKEN; usually empty
-  std::string ca_bundle;      // AWS_CA_BUNDLE: a file of certificates to trust instead of the system's
+  std::string ca_bundle;      // AWS_CA_BUNDLE: a file of certificates to trust instead of the system's, which are looked for
   int max_attempts = 0;       // AWS_MAX_ATTEMPTS; unset: as SetMaxAttempts said
 };
 

@@ -1,6 +1,6 @@
 // One request to an object store, signed with AWS's Signature Version 4 by libcurl over all of its body, so that the store
-// refuses a body that has changed on the way. TLS certificates are verified, redirections and proxies are not followed. Connections are
-// kept for a thread's next request. Thread-safety: may be called from several threads.
+// refuses a body that has changed on the way. TLS certificates are verified, redirections and proxies are not followed.
+// Connections are kept for a thread's next request. Thread-safety: may be called from several threads.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,16 @@ absl::StatusOr<pugi::xml_document> Parse(std::string_view xml, const char* root)
   return absl::UnavailableError(absl::StrCat("the store's reply is no ", root, ": ", Printable(CutText(xml, 200))));
 }
 
+S3Fault FaultOf(const pugi::xml_node& error) {
+  return {Printable(CutText(error.child_value("Code"))), Printable(CutText(error.child_value("Message"), 300))};
+}
+
+std::string TextOf(const pugi::xml_document& document) {
+  std::ostringstream text;
+  document.save(text, "", pugi::format_raw);
+  return text.str();
+}
+
 }  // namespace
 
 absl::StatusOr<S3Listing> ParseListing(std::string_view xml) {
@@ -57,8 +67,20 @@ absl::StatusOr<std::string> ParseCopiedEtag(std::string_view xml) {
 S3Fault ParseFault(std::string_view xml) {
   const auto document = Parse(xml, "Error");
   if (!document.ok()) return {};
-  const pugi::xml_node error = document->child("Error");
-  return {Printable(CutText(error.child_value("Code"))), Printable(CutText(error.child_value("Message"), 300))};
+  return FaultOf(document->child("Error"));
+}
+
+std::string DeletionOf(const std::vector<std::string>& keys) {
+  pugi::xml_document document;
+  pugi::xml_node root = document.append_child("Delete");
+  root.append_child("Quiet").text().set(true);
+  for (const std::string& key : keys) root.append_child("Object").append_child("Key").text().set(key.c_str());
+  return TextOf(document);
+}
+
+absl::StatusOr<S3Fault> ParseFirstOfDeletion(std::string_view xml) {
+  ASSIGN_OR_RETURN(const auto document, Parse(xml, "DeleteResult"));
+  return FaultOf(document.child("DeleteResult").child("Error"));
 }
 
 std::string CompletionOf(const std::vector<std::string>& etags) {
@@ -69,9 +91,7 @@ std::string CompletionOf(const std::vector<std::string>& etags) {
     part.append_child("PartNumber").text().set(static_cast<unsigned long long>(i + 1));
     part.append_child("ETag").text().set(etags[i].c_str());
   }
-  std::ostringstream text;
-  document.save(text, "", pugi::format_raw);
-  return text.str();
+  return TextOf(document);
 }
 
 }  // namespace legoai::objectstore

@@ -46,6 +46,11 @@ absl::StatusOr<std::string> ParseCopiedEtag(std::string_view xml);  // of Upload
 // Empty where the text is no <Error>. Both fields are printable.
 S3Fault ParseFault(std::string_view xml);
 
+// The body of DeleteObjects, which is to tell only what it could not do.
+std::string DeletionOf(const std::vector<std::string>& keys);
+// The first of what it could not do; empty where it did all.
+absl::StatusOr<S3Fault> ParseFirstOfDeletion(std::string_view xml);
+
 // The body of CompleteMultipartUpload; `etags` of parts 1, 2, ...
 std::string CompletionOf(const std::vector<std::string>& etags);
 
