@@ -139,6 +139,7 @@ void Lease::RunInBackground(std::function<void()> work) {
 
 void Lease::Run() {
   const absl::StatusOr<launch::TrainOutcome> outcome = Train();
+  JoinListing();
   if (!outcome.ok()) AwaitVerdicts();
   if (!outcome.ok() && !revoked_ && !IsMember()) PutInPlace(checkpoints_, committed_step_);
   for (const auto& [step, question] : questions_) services_.commits.Withdraw(question);
@@ -317,6 +318,26 @@ void Lease::ReportKeptCheckpoints(const std::string& directory) {
   Report(std::move(fact));
 }
 
+// A store may take long to answer, and the launcher, whose call this is in, must go on. What is listed late is not wrong: the
+// server takes only what is older than the newest of a list, and not in it, for gone.
+void Lease::ReportKeptWithoutWaiting() {
+  if (!checkpoint::IsInObjectStore(checkpoints_)) return ReportKeptCheckpoints(checkpoints_);
+  if (listing_) {
+    kept_changes_ = true;  // once more, when it is done
+    return;
+  }
+  JoinListing();
+  listing_ = true;
+  listing_thread_ = std::thread([this] {
+    ReportKeptCheckpoints(checkpoints_);
+    listing_ = false;
+  });
+}
+
+void Lease::JoinListing() {
+  if (listing_thread_.joinable()) listing_thread_.join();
+}
+
 void Lease::ReportStarted(const launch::PreparedTraining& prepared) {
   v1::Telemetry fact;
   fact.mutable_started()->set_unigram_entropy(prepared.unigram_entropy);
@@ -327,8 +348,7 @@ void Lease::ReportStarted(const launch::PreparedTraining& prepared) {
 void Lease::ReportProgress(const v1::Progress& progress) {
   last_step_ = std::max(last_step_, progress.step());
   // Rank 0, whose progress this is, removes what is too old while it saves.
-  if (progress.phase() != "checkpoint" && std::exchange(kept_changes_, false))
-    ReportKeptCheckpoints(checkpoints_);
+  if (progress.phase() != "checkpoint" && std::exchange(kept_changes_, false)) ReportKeptWithoutWaiting();
   const int64_t now = NowUs();
   const bool waits = !progress.waits().empty(), waited = !told_progress_.waits().empty();
   const bool same = progress.phase() == told_progress_.phase() && progress.step() < progress.steps() && waits == waited;
