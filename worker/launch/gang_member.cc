@@ -77,16 +77,18 @@ absl::Status StatusOfEnd(const v1::Exit& exit) {
   return said;
 }
 
-// Where checkpoints are in an object store, the run directory of this host has no more than what its own ranks write.
-absl::Status MakeOwnFolder(const std::string& path) {
-  RETURN_IF_ERROR(checkpoint::MakeFolders(path + "/flight"));
-  return checkpoint::MakeFolders(LogsPath(path));
+// Where checkpoints are in an object store, the run directory of this host has no more than what its own ranks write; they need
+// keys of that store, as those of the first host do.
+absl::Status MakeOwnFolder(const v1::Start& start) {
+  RETURN_IF_ERROR(checkpoint::MakeFolders(start.run_directory() + "/flight"));
+  RETURN_IF_ERROR(checkpoint::MakeFolders(LogsPath(start.run_directory())));
+  return start.recipe().checkpoint().enable_checkpoint() ? checkpoint::CheckWritable(CheckpointsOf(start)) : absl::OkStatus();
 }
 
 // A folder on another host's disk may be seen a little later.
 absl::Status CheckFolder(const v1::BeginRanks& begin, const GangPlace& place) {
   const std::string& path = begin.start().run_directory();
-  if (checkpoint::IsInObjectStore(CheckpointsOf(begin.start()))) return MakeOwnFolder(path);
+  if (checkpoint::IsInObjectStore(CheckpointsOf(begin.start()))) return MakeOwnFolder(begin.start());
   for (int look = 0; look < 50; ++look) {
     const auto seen = ReadFile(RunJsonPath(path));
     if (seen.ok() && *seen == begin.run_json()) return absl::OkStatus();
