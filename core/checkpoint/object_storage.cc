@@ -127,7 +127,7 @@ class ObjectSource : public ChunkSource {
     for (int64_t read = 0; read < bytes;) {
       const int64_t part = std::min(bytes - read, kPartBytes);
       const absl::Status got = client_.GetRange(KeyOf(path_), offset + read, part, buffer_.get() + read);
-      if (absl::IsOutOfRange(got)) return FieldError(path_, "", got.message(), absl::StatusCode::kDataLoss);
+      if (absl::IsOutOfRange(got)) return FieldError(path_, "", std::string(got.message()), absl::StatusCode::kDataLoss);
       if (!got.ok()) return got;
       if (piece) piece({buffer_.get() + read, static_cast<size_t>(part)});
       read += part;
