@@ -67,7 +67,8 @@ absl::StatusOr<S3Client> S3Client::Create(const std::string& bucket) {
 S3Request S3Client::RequestFor(std::string method, const std::string& key, std::string query) const {
   S3Request request;
   request.method = std::move(method);
-  request.url = absl::StrCat(BucketAddress(options_, bucket_), "/", Encode(key, /*keep_slashes=*/true));
+  request.url = BucketAddress(options_, bucket_);
+  if (!key.empty()) absl::StrAppend(&request.url, "/", Encode(key, /*keep_slashes=*/true));
   request.query = std::move(query);
   return request;
 }
