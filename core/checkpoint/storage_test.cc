@@ -219,7 +219,9 @@ TEST_P(StorageTest, AKilledSaveLeavesNothingThatCounts) {
   EXPECT_THAT(*StorageOf(root_).value()->Names(root_), ElementsAre("step-1", "step-2"));
   ASSERT_EQ(RemoveUncommitted(root_), absl::OkStatus());
   EXPECT_THAT(*StorageOf(root_).value()->Names(root_), ElementsAre("step-1"));
-  if (GetParam()) EXPECT_THAT(*S3Client::Create("bucket")->ListUploads(""), IsEmpty());
+  if (GetParam()) {
+    EXPECT_THAT(*S3Client::Create("bucket")->ListUploads(""), IsEmpty());
+  }
   EXPECT_EQ(Load(root_, 1, WholeOf({1000})).value(), ContentsOf(1, 1000));
 }
 
@@ -232,7 +234,9 @@ TEST_P(StorageTest, LargeFilesAreWhatWasWritten) {
     EXPECT_TRUE(Load(root_, half, WholeOf({2 * half})).value() == ContentsOf(half, 2 * half));
     ASSERT_EQ(KeepLatest(root_, 1), absl::OkStatus());
   }
-  if (GetParam()) EXPECT_THAT(*S3Client::Create("bucket")->ListUploads(""), IsEmpty());
+  if (GetParam()) {
+    EXPECT_THAT(*S3Client::Create("bucket")->ListUploads(""), IsEmpty());
+  }
 }
 
 // Random histories against what they should leave.
@@ -290,7 +294,9 @@ TEST_P(StorageTest, RandomHistoriesLeaveWhatTheyShould) {
       default:
         ASSERT_EQ(RemoveUncommitted(root_), absl::OkStatus());
         model.prepared.clear();
-        if (!there) EXPECT_EQ(TakeBack(root_, step).value(), model.aside[step] > 0);
+        if (!there) {
+          EXPECT_EQ(TakeBack(root_, step).value(), model.aside[step] > 0);
+        }
         if (!there && model.aside[step] > 0) --model.aside[step], model.committed.insert(step);
     }
     ASSERT_THAT(Steps(), testing::ElementsAreArray(model.committed)) << "after " << i;

@@ -119,11 +119,13 @@ absl::Status S3Client::Refusal(const S3Reply& reply, const S3Fault& fault, const
   if (reply.status == 301 || reply.status == 307 || fault.code == "AuthorizationHeaderMalformed")
     return refuse(StatusCode::kFailedPrecondition,
                   absl::StrCat("set AWS_REGION to the bucket's region (it is ", options_.region, " now)"));
-  if (reply.status == 401 || reply.status == 403)
+  // versitygw says 404 of a key that nobody has.
+  if (reply.status == 401 || reply.status == 403 || fault.code == "XAdminUserNotFound")
     return refuse(StatusCode::kPermissionDenied,
                   absl::StrCat("see that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are those of ", place,
                                " and may read, write, list and delete there, and that this machine's clock is right"));
-  if (reply.status == 404) return absl::NotFoundError(said);
+  const bool is_gone = fault.code.empty() || fault.code == "NoSuchKey" || fault.code == "NoSuchUpload";
+  if (reply.status == 404 && is_gone) return absl::NotFoundError(said);
   if (reply.status == 416) return absl::OutOfRangeError(said);
   return refuse(StatusCode::kInvalidArgument, absl::StrCat("see whether ", place, " is an S3 store that supports this"));
 }
@@ -216,36 +218,39 @@ absl::Status S3Client::DeleteAll(const std::vector<std::string>& keys, const std
     const std::string what = absl::StrCat("removing ", Name(*begin), " and others");
     ASSIGN_OR_RETURN(const S3Reply reply, Make(request, what));
     ASSIGN_OR_RETURN(const S3Fault fault, ParseFirstOfDeletion(reply.body));
-    if (!fault.code.empty()) return Refusal({.status = 403}, fault, what);
+    if (!fault.code.empty()) {
+      S3Reply refused;
+      refused.status = 403;
+      return Refusal(refused, fault, what);
+    }
     if (done) done();
   }
   return absl::OkStatus();
 }
 
-absl::Status S3Client::Copy(const S3Object& from, const std::string& to, int64_t part_bytes) {
-  if (from.bytes > part_bytes) return CopyInParts(from, to, part_bytes);
+absl::Status S3Client::Copy(const S3Object& from, const std::string& to, int64_t most_within) {
+  if (from.bytes > most_within) return CopyThroughHere(from, to);
   S3Request request = RequestFor("PUT", to);
   request.headers.push_back(absl::StrCat("x-amz-copy-source: ", Encode(absl::StrCat(bucket_, "/", from.key), true)));
   return Make(request, absl::StrCat("copying ", Name(from.key))).status();
 }
 
-absl::Status S3Client::CopyInParts(const S3Object& from, const std::string& to, int64_t part_bytes) {
+absl::Status S3Client::CopyThroughHere(const S3Object& from, const std::string& to) {
   ASSIGN_OR_RETURN(std::string id, BeginUpload(to));
   const S3Upload upload = {to, std::move(id)};
-  const absl::Status copied = CopyParts(from, upload, part_bytes);
+  const absl::Status copied = CopyParts(from, upload);
   if (!copied.ok()) AbortUpload(upload).IgnoreError();  // the first error counts
   return copied;
 }
 
-absl::Status S3Client::CopyParts(const S3Object& from, const S3Upload& upload, int64_t part_bytes) {
+absl::Status S3Client::CopyParts(const S3Object& from, const S3Upload& upload) {
   std::vector<std::string> etags;
-  for (int64_t offset = 0; offset < from.bytes; offset += part_bytes) {
-    const int64_t last = std::min(from.bytes, offset + part_bytes) - 1;
-    S3Request request = RequestFor("PUT", upload.key, PartOf(upload, static_cast<int64_t>(etags.size()) + 1));
-    request.headers.push_back(absl::StrCat("x-amz-copy-source: ", Encode(absl::StrCat(bucket_, "/", from.key), true)));
-    request.headers.push_back(absl::StrCat("x-amz-copy-source-range: bytes=", offset, "-", last));
-    ASSIGN_OR_RETURN(const S3Reply reply, Make(request, absl::StrCat("copying ", Name(from.key))));
-    ASSIGN_OR_RETURN(etags.emplace_back(), ParseCopiedEtag(reply.body));
+  std::string part;
+  for (int64_t offset = 0; offset < from.bytes; offset += kPartBytes) {
+    part.resize(static_cast<size_t>(std::min(from.bytes - offset, kPartBytes)));
+    RETURN_IF_ERROR(GetRange(from.key, offset, static_cast<int64_t>(part.size()), part.data()));
+    ASSIGN_OR_RETURN(std::string etag, UploadPart(upload, static_cast<int64_t>(etags.size()) + 1, part));
+    etags.push_back(std::move(etag));
   }
   return CompleteUpload(upload, etags, from.bytes);
 }

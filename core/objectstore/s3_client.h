@@ -51,8 +51,9 @@ class S3Client {
   // The same of many, in as few requests as the protocol allows, in their order; the first error. `done`, which may be empty, is
   // called after each request.
   absl::Status DeleteAll(const std::vector<std::string>& keys, const std::function<void()>& done);
-  // Within the store, in parts where the object is larger than `part_bytes`.
-  absl::Status Copy(const S3Object& from, const std::string& to, int64_t part_bytes = int64_t{1} << 30);
+  // Within the store; of an object that is larger than `most_within` part by part through this process, since a store takes long
+  // for it and says nothing meanwhile.
+  absl::Status Copy(const S3Object& from, const std::string& to, int64_t most_within = int64_t{1} << 30);
 
   // Multipart uploads. Nothing of one is an object before it is completed; until then its parts take room.
   absl::StatusOr<std::string> BeginUpload(const std::string& key);  // its id
@@ -72,8 +73,8 @@ class S3Client {
   absl::StatusOr<S3Reply> Make(const S3Request& request, const std::string& what, S3Fault* fault = nullptr);
   absl::Status Refusal(const S3Reply& reply, const S3Fault& fault, const std::string& what) const;
   void Pause(int attempt) const;
-  absl::Status CopyInParts(const S3Object& from, const std::string& to, int64_t part_bytes);
-  absl::Status CopyParts(const S3Object& from, const S3Upload& upload, int64_t part_bytes);
+  absl::Status CopyThroughHere(const S3Object& from, const std::string& to);
+  absl::Status CopyParts(const S3Object& from, const S3Upload& upload);
   std::string Name(const std::string& key) const { return "s3://" + bucket_ + "/" + key; }
 
   S3Options options_;

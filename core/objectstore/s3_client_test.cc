@@ -110,7 +110,7 @@ TEST_F(GatewayTest, AListingOfSeveralPagesIsWhole) {
 TEST_F(GatewayTest, AnUploadOfPartsIsOneObjectOrNone) {
   std::mt19937 random(7);
   S3Client client = Client();
-  const std::string first = RandomBytes(random, 5 << 20), second = RandomBytes(random, 1'000);
+  const std::string first = RandomBytes(random, kPartBytes), second = RandomBytes(random, 1'000);
   const S3Upload upload = {"a/large", client.BeginUpload("a/large").value()};
   std::vector<std::string> etags;
   for (const std::string& part : {first, second}) etags.push_back(client.UploadPart(upload, etags.size() + 1, part).value());
@@ -131,8 +131,10 @@ TEST_F(GatewayTest, AnUploadOfPartsIsOneObjectOrNone) {
 
   ASSERT_EQ(client.Copy({"a/large", bytes}, "b/at once"), absl::OkStatus());
   EXPECT_EQ(client.Get("b/at once").value(), first + second);
-  ASSERT_EQ(client.Copy({"a/large", bytes}, "b/in parts", 5 << 20), absl::OkStatus());
+  ASSERT_EQ(client.Copy({"a/large", bytes}, "b/in parts", 1 << 20), absl::OkStatus());
   EXPECT_EQ(client.Get("b/in parts").value(), first + second);
+  EXPECT_TRUE(absl::IsNotFound(client.Copy({"a/none", bytes}, "b/none", 1 << 20)));
+  EXPECT_THAT(*client.ListUploads(""), IsEmpty());
   EXPECT_TRUE(absl::IsNotFound(client.Copy({"a/none", 1}, "b/none")));
 }
 

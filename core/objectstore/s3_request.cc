@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -129,6 +131,13 @@ void SetConnection(CURL* curl, const S3Options& options) {
   curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", options.region, ":s3").c_str());
 }
 
+std::string Sha256(std::string_view text) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
+  return absl::BytesToHexString(std::string(reinterpret_cast<const char*>(digest), size));
+}
+
 void SetMessage(CURL* curl, const S3Request& request, Headers* headers) {
   const std::string url = request.query.empty() ? request.url : absl::StrCat(request.url, "?", request.query);
   curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
@@ -143,6 +152,8 @@ void SetMessage(CURL* curl, const S3Request& request, Headers* headers) {
   curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request.method.c_str());
   if (request.bytes > 0)
     curl_easy_setopt(curl, CURLOPT_RANGE, absl::StrCat(request.offset, "-", request.offset + request.bytes - 1).c_str());
+  // Which libcurl signs, and a store checks the body by.
+  Add(headers, "x-amz-content-sha256: " + Sha256(request.body));
   for (const std::string& line : request.headers) Add(headers, line);
 }
 

@@ -59,11 +59,6 @@ absl::StatusOr<std::string> ParseUploadId(std::string_view xml) {
   return std::string(document.child("InitiateMultipartUploadResult").child_value("UploadId"));
 }
 
-absl::StatusOr<std::string> ParseCopiedEtag(std::string_view xml) {
-  ASSIGN_OR_RETURN(const auto document, Parse(xml, "CopyPartResult"));
-  return std::string(document.child("CopyPartResult").child_value("ETag"));
-}
-
 S3Fault ParseFault(std::string_view xml) {
   const auto document = Parse(xml, "Error");
   if (!document.ok()) return {};

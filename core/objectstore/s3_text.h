@@ -40,8 +40,7 @@ struct S3Fault {
 // Errors: Unavailable, for a reply that is not the expected document may be a broken one.
 absl::StatusOr<S3Listing> ParseListing(std::string_view xml);
 absl::StatusOr<S3Uploads> ParseUploads(std::string_view xml);
-absl::StatusOr<std::string> ParseUploadId(std::string_view xml);    // of CreateMultipartUpload
-absl::StatusOr<std::string> ParseCopiedEtag(std::string_view xml);  // of UploadPartCopy
+absl::StatusOr<std::string> ParseUploadId(std::string_view xml);  // of CreateMultipartUpload
 
 // Empty where the text is no <Error>. Both fields are printable.
 S3Fault ParseFault(std::string_view xml);
