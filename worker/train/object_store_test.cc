@@ -2,7 +2,10 @@
 // the store in the meantime costs no step that was saved.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,8 +17,10 @@
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/storage.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "core/objectstore/s3_client.h"
 #include "core/objectstore/testing/versitygw.h"
+#include "core/process/child_process.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
 #include "worker/train/testing/trainer_run.h"
@@ -196,6 +201,32 @@ TEST_F(ObjectStoreTest, ANewBeginningPutsAllAside) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->resumed_from, std::nullopt);
   EXPECT_EQ(*checkpoint::ListCheckpoints(absl::StrCat(kUrl, ".before-attempt-2")), saved);
+  EXPECT_THAT(*checkpoint::ListCheckpoints(kUrl), ElementsAre(2, 4, 6));
+}
+
+// Each of two hosts has a disk of its own at the path of the run's folder.
+TEST_F(ObjectStoreTest, HostsWithoutASharedFolderTrainWhatOneDoes) {
+  ASSERT_TRUE(TrainWhole().ok());
+  const std::string run = folder() + "/run";
+  std::filesystem::create_directories(run);
+  const auto listener = launch::ListenOnLoopback(0);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  close(listener->fd);
+  request_.gang = launch::GangPlace{.hosts = 2, .host = 0, .address = "127.0.0.1", .port = listener->port, .device = "cpu"};
+  const pid_t second = fork();
+  if (second == 0) {
+    request_.gang->host = 1;
+    const absl::Status mounted = checkpoint::MountSmallFileSystem(run, 32 << 20);
+    if (!mounted.ok()) std::fprintf(stderr, "%s\n", std::string(mounted.message()).c_str());
+    const bool trained = mounted.ok() && Train("run", 1).ok();
+    _exit(trained && std::filesystem::exists(run + "/logs/rank-1.log") && !std::filesystem::exists(run + "/run.json") ? 0 : 1);
+  }
+  const auto outcome = Train("run", 1);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  int status = -1;
+  ASSERT_EQ(waitpid(second, &status, 0), second);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Losses("run"), Losses("whole"));
   EXPECT_THAT(*checkpoint::ListCheckpoints(kUrl), ElementsAre(2, 4, 6));
 }
 
