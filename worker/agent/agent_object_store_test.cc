@@ -1,5 +1,5 @@
-// An agent whose jobs keep their checkpoints in an S3 store (versitygw): each attempt in a place of its own, of which the server is
-// told as of a folder, and gangs that share no folder.
+// An agent whose jobs keep their checkpoints in an S3 store (versitygw): each attempt in a place of its own, of which the server
+// is told as of a folder, and gangs that share no folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
