@@ -29,6 +29,13 @@ class ObjectStoreServiceTest : public ServiceTest {
     gateway_ = *std::move(started);
   }
 
+  // It is one of the processes whose end is waited for.
+  void TearDown() override {
+    for (pid_t& agent : agents_) Kill(&agent);
+    gateway_.reset();
+    ServiceTest::TearDown();
+  }
+
   // One worker of a gang, which sees a disk of its own at the path of the others' runs.
   void StartApart(const std::string& name) {
     const std::string disk = Path("disk-of-" + name);
