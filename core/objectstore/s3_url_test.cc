@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/errors.h"
+#include "proto/text.h"
 
 namespace legoai::objectstore {
 namespace {
@@ -25,7 +26,7 @@ TEST(S3Url, OthersAreRefusedWithFieldValueAndRemedy) {
     const auto fault = GetFieldViolation(url.status());
     ASSERT_TRUE(fault.has_value()) << bad;
     EXPECT_EQ(fault->field(), "checkpoint.folder");
-    EXPECT_EQ(fault->value(), bad);
+    EXPECT_EQ(fault->value(), Printable(bad));
     EXPECT_THAT(fault->remedy(), testing::HasSubstr("write s3://BUCKET/PREFIX")) << bad;
   }
   EXPECT_FALSE(ParseS3Url("f", "s3://bucket/" + std::string(701, 'a')).ok());
