@@ -120,7 +120,9 @@ class Explainer {
                                       estimate->step_time_seconds(), estimate->breakdown().exposed_communication_seconds(),
                                       BytesText(FullestStage(*estimate).peak_allocated_bytes())));
     };
-    add("in planned buckets", of_winner->planned);
+    const bool differs =
+        of_winner->planned != nullptr && of_winner->planned->recipe().compile().fsdp_backward_buckets_size() > 0;
+    add(differs ? "in planned buckets, others in backward than in forward," : "in planned buckets", of_winner->planned);
     add("by block", of_winner->by_block);
     add("of each parameter alone", of_winner->alone);
     return absl::StrCat("\n- FSDP's collectives: ", absl::StrJoin(texts, "; "), ".");
@@ -403,7 +405,9 @@ std::string CheckpointingText(const v1::ActivationCheckpoint& section) {
 std::string BucketingText(const v1::CompileSection& section) {
   switch (section.fsdp_bucketing()) {
     case v1::BUCKET_NOTHING: return "collectives of each parameter";
-    case v1::BUCKET_BY_MODULES: return "collectives in buckets of modules";
+    case v1::BUCKET_BY_MODULES:
+      return section.fsdp_backward_buckets_size() > 0 ? "collectives in buckets of modules, others in backward"
+                                                      : "collectives in buckets of modules";
     case v1::BUCKET_BY_PLAN: return "collectives in planned buckets";
     default: return "";
   }

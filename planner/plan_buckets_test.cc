@@ -49,11 +49,13 @@ class BucketEstimator : public Estimator {
       recipe->mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_MODULES);
       recipe->mutable_compile()->add_fsdp_buckets()->add_modules("layers.0");
       recipe->mutable_compile()->add_fsdp_buckets()->add_modules("layers.1");
+      if (is_apart) recipe->mutable_compile()->add_fsdp_backward_buckets()->add_modules("layers.*");
     }
     return std::optional<v1::SimResponse>(response);
   }
   void StopAll() override { started_.clear(); }
   std::map<v1::FsdpBucketing, int64_t> counts;
+  bool is_apart = false;  // the plan has other buckets in backward
 
  private:
   std::map<v1::FsdpBucketing, double> seconds_;
@@ -85,6 +87,15 @@ TEST(PlannedBuckets, WinWhereTheyAreFasterAndArePartOfTheRecipe) {
   int64_t pruned = 0;
   for (const auto& [rule, count] : result.pruned()) pruned += count;
   EXPECT_EQ(result.space(), pruned + result.bounded_out() + result.captured() + result.failed() + result.not_reached());
+}
+
+TEST(PlannedBuckets, OfABackwardAreToldWhereTheyAreOthers) {
+  BucketEstimator estimator(3);
+  estimator.is_apart = true;
+  ASSERT_OK_AND_ASSIGN(const auto result, Plan(WithAuto(), estimator));
+  EXPECT_THAT(result.ranked(0).recipe_toml(), HasSubstr("fsdp_backward_buckets"));
+  EXPECT_THAT(result.explanation(), HasSubstr("in planned buckets, others in backward than in forward, 4 s a step"));
+  EXPECT_THAT(result.explanation(), HasSubstr("collectives in buckets of modules, others in backward"));
 }
 
 TEST(PlannedBuckets, AreNotTakenWhereTheyBuyNothing) {

@@ -16,7 +16,7 @@ namespace {
 using Broken = std::optional<Violation>;
 
 constexpr char kBucketing[] = "compile.fsdp_bucketing";
-constexpr char kBuckets[] = "compile.fsdp_buckets";
+constexpr char kBuckets[] = "compile.fsdp_buckets", kBackwardBuckets[] = "compile.fsdp_backward_buckets";
 
 Broken Refuse(const std::string& field, const std::string& value, const std::string& remedy) {
   return Violation{"", field, value, remedy};
@@ -45,6 +45,29 @@ bool Overlap(const std::string& a, const std::string& b) {
   return a == b || absl::StartsWith(a, absl::StrCat(b, ".")) || absl::StartsWith(b, absl::StrCat(a, "."));
 }
 
+Broken NameModules(const char* field, const std::vector<FsdpBucket>& buckets, const v1::Model& model) {
+  if (buckets.empty()) return {};
+  const std::vector<std::string> known = BucketableModules(model);
+  std::vector<std::string> seen;
+  for (const FsdpBucket& bucket : buckets) {
+    if (bucket.empty()) return Refuse(field, "[]", "has a bucket without modules: leave it out");
+    for (const std::string& name : bucket) {
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        return Refuse(field, name, absl::StrCat("is no module of the model; the nearest is ", Nearest(name, known)));
+      }
+      const auto other = std::find_if(seen.begin(), seen.end(), [&](const std::string& of) { return Overlap(of, name); });
+      if (other == seen.end()) {
+        seen.push_back(name);
+      } else if (*other == name) {
+        return Refuse(field, name, "is listed twice: a parameter has one bucket");
+      } else {
+        return Refuse(field, name, absl::StrCat("shares parameters with ", *other, ": a parameter has one bucket"));
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Broken FsdpBucketingHasAProgram(const Candidate& c) {
@@ -64,27 +87,10 @@ Broken FsdpBucketingHasAProgram(const Candidate& c) {
 }
 
 Broken FsdpBucketsNameModules(const Candidate& c) {
-  const std::vector<FsdpBucket> buckets = FsdpBuckets(c.recipe, c.model.num_hidden_layers());
-  if (buckets.empty()) return {};
-  const std::vector<std::string> known = BucketableModules(c.model);
-  std::vector<std::string> seen;
-  for (const FsdpBucket& bucket : buckets) {
-    if (bucket.empty()) return Refuse(kBuckets, "[]", "has a bucket without modules: leave it out");
-    for (const std::string& name : bucket) {
-      if (std::find(known.begin(), known.end(), name) == known.end()) {
-        return Refuse(kBuckets, name, absl::StrCat("is no module of the model; the nearest is ", Nearest(name, known)));
-      }
-      const auto other = std::find_if(seen.begin(), seen.end(), [&](const std::string& of) { return Overlap(of, name); });
-      if (other == seen.end()) {
-        seen.push_back(name);
-      } else if (*other == name) {
-        return Refuse(kBuckets, name, "is listed twice: a parameter has one bucket");
-      } else {
-        return Refuse(kBuckets, name, absl::StrCat("shares parameters with ", *other, ": a parameter has one bucket"));
-      }
-    }
-  }
-  return {};
+  const int64_t layers = c.model.num_hidden_layers();
+  if (const Broken broken = NameModules(kBuckets, FsdpBuckets(c.recipe, layers), c.model)) return broken;
+  if (c.recipe.compile().fsdp_backward_buckets().empty()) return {};
+  return NameModules(kBackwardBuckets, FsdpBackwardBuckets(c.recipe, layers), c.model);
 }
 
 Broken AsyncTensorParallelHasAProgram(const Candidate& c) {

@@ -21,6 +21,23 @@ bool Holds(const std::string& outer, const std::string& inner) {
   return inner == outer || absl::StartsWith(inner, absl::StrCat(outer, "."));
 }
 
+template <class Parts>
+std::vector<FsdpBucket> Listed(const Parts& parts, int64_t layers) {
+  std::vector<FsdpBucket> buckets;
+  for (const v1::ModelPart& part : parts) {
+    const FsdpBucket names(part.modules().begin(), part.modules().end());
+    const bool each = std::any_of(names.begin(), names.end(),
+                                  [](const std::string& name) { return absl::StartsWith(name, kEachLayer); });
+    for (int64_t layer = 0; layer < (each ? layers : 1); ++layer) {
+      FsdpBucket& bucket = buckets.emplace_back(names);
+      for (std::string& name : bucket) {
+        if (absl::StartsWith(name, kEachLayer)) name.replace(0, sizeof kEachLayer - 1, absl::StrCat("layers.", layer));
+      }
+    }
+  }
+  return buckets;
+}
+
 }  // namespace
 
 bool PassesJoinCollectives(const v1::Recipe& recipe) {
@@ -37,20 +54,14 @@ absl::Status CheckBucketsArePlanned(const v1::Recipe& recipe) {
 }
 
 std::vector<FsdpBucket> FsdpBuckets(const v1::Recipe& recipe, int64_t layers) {
-  std::vector<FsdpBucket> buckets;
-  if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_MODULES) return buckets;
-  for (const v1::ModelPart& part : recipe.compile().fsdp_buckets()) {
-    const FsdpBucket names(part.modules().begin(), part.modules().end());
-    const bool each = std::any_of(names.begin(), names.end(),
-                                  [](const std::string& name) { return absl::StartsWith(name, kEachLayer); });
-    for (int64_t layer = 0; layer < (each ? layers : 1); ++layer) {
-      FsdpBucket& bucket = buckets.emplace_back(names);
-      for (std::string& name : bucket) {
-        if (absl::StartsWith(name, kEachLayer)) name.replace(0, sizeof kEachLayer - 1, absl::StrCat("layers.", layer));
-      }
-    }
-  }
-  return buckets;
+  if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_MODULES) return {};
+  return Listed(recipe.compile().fsdp_buckets(), layers);
+}
+
+std::vector<FsdpBucket> FsdpBackwardBuckets(const v1::Recipe& recipe, int64_t layers) {
+  if (recipe.compile().fsdp_backward_buckets().empty()) return FsdpBuckets(recipe, layers);
+  if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_MODULES) return {};
+  return Listed(recipe.compile().fsdp_backward_buckets(), layers);
 }
 
 int64_t BucketOf(const std::vector<FsdpBucket>& buckets, const std::string& parameter) {

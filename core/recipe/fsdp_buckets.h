@@ -25,6 +25,9 @@ absl::Status CheckBucketsArePlanned(const v1::Recipe& recipe);
 // fsdp_buckets with `*` replaced; none unless fsdp_bucketing is "manual".
 std::vector<FsdpBucket> FsdpBuckets(const v1::Recipe& recipe, int64_t layers);
 
+// The same of fsdp_backward_buckets: those of a backward's gathers and of gradients. Where none are listed they are FsdpBuckets.
+std::vector<FsdpBucket> FsdpBackwardBuckets(const v1::Recipe& recipe, int64_t layers);
+
 // The index of the bucket that has a parameter, by its name ("model.layers.0.mlp.up_proj.weight"); -1: none.
 int64_t BucketOf(const std::vector<FsdpBucket>& buckets, const std::string& parameter);
 

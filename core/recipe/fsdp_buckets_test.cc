@@ -42,6 +42,25 @@ TEST(FsdpBuckets, HoldParametersOfBothFamilies) {
   }
 }
 
+v1::Recipe WithBackward(v1::Recipe recipe, const std::vector<std::vector<std::string>>& buckets) {
+  for (const auto& bucket : buckets) {
+    v1::ModelPart* const part = recipe.mutable_compile()->add_fsdp_backward_buckets();
+    for (const std::string& module : bucket) part->add_modules(module);
+  }
+  return recipe;
+}
+
+TEST(FsdpBackwardBuckets, AreThoseOfTheForwardWhereNoneAreListed) {
+  const v1::Recipe both = Bucketed({{"layers.*"}});
+  EXPECT_EQ(FsdpBackwardBuckets(both, 2), FsdpBuckets(both, 2));
+  const v1::Recipe apart = WithBackward(both, {{"norm", "output"}, {"layers.*.mlp"}});
+  EXPECT_EQ(FsdpBuckets(apart, 2), (std::vector<FsdpBucket>{{"layers.0"}, {"layers.1"}}));
+  EXPECT_EQ(FsdpBackwardBuckets(apart, 2), (std::vector<FsdpBucket>{{"norm", "output"}, {"layers.0.mlp"}, {"layers.1.mlp"}}));
+  v1::Recipe by_block = apart;
+  by_block.mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_BLOCK);
+  EXPECT_TRUE(FsdpBackwardBuckets(by_block, 2).empty());
+}
+
 v1::FieldViolation Refusal(const v1::Recipe& recipe) {
   const auto resolved = ResolvedRecipe::Create(recipe, model::ResolveModel("llama3-1b").value(), 8);
   EXPECT_FALSE(resolved.ok()) << recipe.DebugString();
@@ -62,6 +81,27 @@ TEST(FsdpBuckets, NameModulesOfTheModelOnce) {
   EXPECT_THAT(Refusal(Bucketed({{"layers.*"}, {"layers.2.mlp"}})).remedy(), HasSubstr("shares parameters with layers.2"));
   EXPECT_THAT(Refusal(Bucketed({{"norm"}, {"norm"}})).remedy(), HasSubstr("listed twice"));
   EXPECT_EQ(Refusal(Bucketed({})).field(), "compile.fsdp_buckets");
+}
+
+// Each list by itself: a module is in a bucket of the forward and in one of the backward.
+TEST(FsdpBackwardBuckets, NameModulesOfTheModelOnce) {
+  const v1::Recipe forward = Bucketed({{"layers.*"}});
+  const v1::Model model = model::ResolveModel("llama3-1b").value();
+  const auto legal = ResolvedRecipe::Create(WithBackward(forward, {{"layers.3", "layers.4.mlp"}}), model, 8);
+  EXPECT_TRUE(legal.ok()) << legal.status();
+  for (const auto& [buckets, remedy] : std::vector<std::pair<std::vector<std::vector<std::string>>, std::string>>{
+           {{{"layers.16"}}, "is no module of the model"},
+           {{{"layers.*"}, {"layers.2.mlp"}}, "shares parameters with layers.2"},
+           {{{"norm"}, {"norm"}}, "listed twice"},
+           {{{}}, "without modules"}}) {
+    const v1::FieldViolation fault = Refusal(WithBackward(forward, buckets));
+    EXPECT_EQ(fault.field(), "compile.fsdp_backward_buckets");
+    EXPECT_THAT(fault.remedy(), HasSubstr(remedy));
+  }
+  v1::Recipe planned = WithBackward(DefaultRecipe(), {{"norm"}});
+  planned.mutable_compile()->set_enable(true);
+  planned.mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);
+  EXPECT_EQ(Refusal(planned).field(), "compile.fsdp_backward_buckets") << "a plan decides both";
 }
 
 TEST(FsdpBucketing, NeedsAProgramAndRefusesWhatItDoesNotGoWith) {

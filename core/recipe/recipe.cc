@@ -263,6 +263,10 @@ void CheckCompile(const v1::Recipe& recipe, Checker* check) {
     check->Fail("compile.fsdp_buckets", absl::StrCat(compile.fsdp_buckets_size(), " buckets"),
                 "need compile.fsdp_bucketing = \"manual\"");
   }
+  if (compile.fsdp_backward_buckets_size() > 0 && compile.fsdp_buckets_size() == 0) {
+    check->Fail("compile.fsdp_backward_buckets", absl::StrCat(compile.fsdp_backward_buckets_size(), " buckets"),
+                "need compile.fsdp_buckets for the forward");
+  }
 }
 
 // Each is a file of a step, a line for each of its operators.

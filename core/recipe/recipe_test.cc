@@ -148,6 +148,11 @@ TEST(CheckRecipe, RefusesBucketsThatNothingAsksFor) {
   v1::Recipe recipe;
   recipe.mutable_compile()->add_fsdp_buckets()->add_modules("layers.0");
   EXPECT_EQ(GetFieldViolation(CheckRecipe(recipe))->field(), "compile.fsdp_buckets");
+  recipe.mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_MODULES);
+  recipe.mutable_compile()->add_fsdp_backward_buckets()->add_modules("layers.0");
+  EXPECT_TRUE(CheckRecipe(recipe).ok()) << CheckRecipe(recipe);
+  recipe.mutable_compile()->clear_fsdp_buckets();
+  EXPECT_EQ(GetFieldViolation(CheckRecipe(recipe))->field(), "compile.fsdp_backward_buckets");
 }
 
 TEST(CheckRecipe, AutoCheckpointingHasABudgetAndNothingOfSelective) {

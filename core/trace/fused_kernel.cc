@@ -150,9 +150,12 @@ const std::vector<FusibleOp>& Fusibles() {
       {.name = "aten::silu_backward", .tensors = {0, 1}, .scalars = {}},
       {.name = "aten::gelu", .tensors = {0}, .scalars = {}, .is_tanh_gelu = true},
       {.name = "aten::gelu_backward", .tensors = {0, 1}, .scalars = {}, .is_tanh_gelu = true},
-      {.name = "aten::roll", .tensors = {0}, .scalars = {1}, .along_rows = true},
+      {.name = "aten::roll", .tensors = {0}, .scalars = {1}, .along_rows = true, .rolls = true},
       {.name = "lego::rms_norm", .tensors = {0, 1}, .scalars = {2}, .along_rows = true, .results = 2},
       {.name = "aten::native_layer_norm", .tensors = {0, 2, 3}, .scalars = {4}, .along_rows = true, .results = 3},
+      // (grad, x, weight, rstd) and (grad, x, mean, rstd, weight).
+      {.name = "lego::rms_norm_backward", .tensors = {0, 1, 2, 3}, .scalars = {}, .along_rows = true},
+      {.name = "aten::native_layer_norm_backward", .tensors = {0, 1, 3, 4, 5}, .scalars = {}, .along_rows = true},
   };
   return *ops;
 }

@@ -6,7 +6,8 @@
 // `kernel` is TextOf() a FusedKernel, which says how inputs, written tensors and results lie in one loop over `sizes`. A
 // statement is an operator of the Trace that was there before, on registers instead of tensors: float32, whatever the tensors
 // are. Registers are numbered in the order in which they come: inputs, then each statement's results. So roundings of what lies
-// between two statements are left out, and nothing else differs from the operators one by one.
+// between two statements are left out, and nothing else differs from the operators one by one. Of the gradient of a norm a
+// statement is the part that gives the first result, the gradient of its input (core/trace/passes/norm_gradients.h).
 //
 // Plain values; const access is thread-safe. Units: elements.
 #pragma once
@@ -32,6 +33,7 @@ struct FusibleOp {
   std::vector<int> scalars;          // of numbers
   bool in_place = false;             // writes its first argument
   bool along_rows = false;           // looks at more than one element of the last dimension
+  bool rolls = false;                // reads elements at other places of the row than it makes
   bool is_tanh_gelu = false;         // its last argument must be "tanh"
   int results = 1;
 };

@@ -125,6 +125,15 @@ void AddNew(const WrapBuckets& buckets, WrapBuckets* all) {
 
 }  // namespace
 
+bool JoinTheSame(const WrapBuckets& a, const WrapBuckets& b) {
+  const auto sorted = [](WrapBuckets buckets) {
+    for (auto& bucket : buckets) std::sort(bucket.begin(), bucket.end());
+    std::sort(buckets.begin(), buckets.end());
+    return buckets;
+  };
+  return sorted(a) == sorted(b);
+}
+
 WrapBuckets WrapGreedily(const WrapPass& pass, const WrapLimits& limits) { return Greedy(pass, limits).Run(); }
 
 WrapBuckets WrapLayers(const WrapPass& pass) {
@@ -152,6 +161,23 @@ std::vector<WrapBuckets> ProposeBuckets(const std::vector<WrapStage>& stages, in
     if (std::find(proposals.begin(), proposals.end(), few) == proposals.end()) proposals.push_back(std::move(few));
   }
   return proposals;
+}
+
+std::vector<WrapPlan> ProposePlans(const std::vector<WrapStage>& stages, int64_t memory_bytes) {
+  std::vector<WrapPlan> plans;
+  for (WrapBuckets& buckets : ProposeBuckets(stages, memory_bytes)) plans.push_back({std::move(buckets), {}});
+  for (const double share : kLatencyShares) {
+    WrapBuckets ahead, back;
+    for (const WrapStage& stage : stages) {
+      AddNew(WrapGreedily(stage.forward, {memory_bytes, share}), &ahead);
+      AddNew(WrapGreedily(stage.backward, {memory_bytes, share}), &back);
+    }
+    if (ahead.empty() || back.empty()) continue;
+    WrapPlan plan{WithFewNames(ahead), WithFewNames(back)};
+    if (JoinTheSame(plan.forward, plan.backward)) continue;
+    if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(std::move(plan));
+  }
+  return plans;
 }
 
 WrapBuckets WithFewNames(const WrapBuckets& buckets) {

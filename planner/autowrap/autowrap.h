@@ -57,11 +57,22 @@ struct WrapStage {
   WrapPass forward, backward;
 };
 
-// What to try, each once, with few names. A recipe has the same buckets in forward and backward, and the algorithm decides them
-// apart: so there are those of the forward, those of the backward, and their common parts; each also with fuller buckets
-// (latency_share); and one for each layer. Whoever asks simulates them and takes the best. A backward without gathers decides
-// nothing. `stages`: of a pipeline; what several have is in the bucket of the first.
+// What to try as buckets of forward and backward alike, each once, with few names. The algorithm decides them apart: so there are
+// those of the forward, those of the backward, and their common parts; each also with fuller buckets (latency_share); and one
+// for each layer. Whoever asks simulates them and takes the best. A backward without gathers decides nothing. `stages`: of a
+// pipeline; what several have is in the bucket of the first.
 std::vector<WrapBuckets> ProposeBuckets(const std::vector<WrapStage>& stages, int64_t memory_bytes);
+
+// Buckets of a forward, and of a backward where these are others. `backward` is empty where they are the same.
+struct WrapPlan {
+  WrapBuckets forward, backward;
+  bool operator==(const WrapPlan&) const = default;
+};
+// Whether both join the same modules: a backward lists them the other way round.
+bool JoinTheSame(const WrapBuckets& a, const WrapBuckets& b);
+
+// What to try: buckets of both alike, and for each fullness what the algorithm makes of forward and backward, each for itself.
+std::vector<WrapPlan> ProposePlans(const std::vector<WrapStage>& stages, int64_t memory_bytes);
 
 // The same buckets with fewer names: "layers.0.mlp" where a bucket has all modules that any has below it.
 WrapBuckets WithFewNames(const WrapBuckets& buckets);

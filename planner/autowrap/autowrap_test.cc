@@ -144,6 +144,27 @@ TEST(ProposeBuckets, HaveWhatForwardAndBackwardHaveInCommon) {
     EXPECT_EQ(std::count(proposals.begin(), proposals.end(), proposals[i]), 1) << "proposal " << i;
 }
 
+TEST(ProposePlans, HaveForwardAndBackwardAsTheAlgorithmMakesEach) {
+  WrapStage stage{Pass({{1, 100}, {1, 100}, {1, 1}, {1, 1}, {1, 1}}), Pass({})};
+  EXPECT_EQ(ProposePlans({stage}, kRoomy).size(), ProposeBuckets({stage}, kRoomy).size()) << "no backward decides anything";
+  stage.backward = stage.forward;
+  std::reverse(stage.backward.modules.begin(), stage.backward.modules.end());
+  for (WrapModule& module : stage.backward.modules) module.compute_seconds = 3;
+  const auto plans = ProposePlans({stage}, kRoomy);
+  const size_t alike = ProposeBuckets({stage}, kRoomy).size();
+  ASSERT_GT(plans.size(), alike);
+  EXPECT_EQ(plans[alike].forward, (WrapBuckets{{"a"}, {"b", "c", "d", "e"}}));
+  EXPECT_EQ(plans[alike].backward, (WrapBuckets{{"e"}, {"d", "c"}, {"b", "a"}}));
+  for (size_t i = 0; i < alike; ++i) EXPECT_TRUE(plans[i].backward.empty());
+  // The same buckets from the end to the beginning are no others.
+  stage.backward = stage.forward = Pass({{1, 9}, {9, 9}, {9, 1}});
+  std::reverse(stage.backward.modules.begin(), stage.backward.modules.end());
+  const WrapBuckets each = {{"a"}, {"b"}, {"c"}};
+  ASSERT_EQ(WrapGreedily(stage.forward, {kRoomy}), each);
+  ASSERT_EQ(WrapGreedily(stage.backward, {kRoomy}), (WrapBuckets{{"c"}, {"b"}, {"a"}}));
+  for (const WrapPlan& plan : ProposePlans({stage}, kRoomy)) EXPECT_TRUE(plan.backward.empty() || plan.forward != each);
+}
+
 TEST(ProposeBuckets, OfStagesAreOneListWithEachModuleOnce) {
   const WrapStage first{Named({"tok_embeddings", "layers.0.a"}), {}}, last{Named({"layers.1.a", "tok_embeddings"}), {}};
   const auto proposals = ProposeBuckets({first, last}, kRoomy);

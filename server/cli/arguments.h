@@ -19,7 +19,7 @@ namespace legoai::cli {
 
 struct Option {
   std::string name;   // without the dashes
-  std::string value;  // placeholder of the value in the help: "N", "FILE"; empty: a switch
+  std::string value;  // what the help calls the value: "N", "FILE"; empty: a switch
   std::string help;
   bool repeated = false;
   bool required = false;

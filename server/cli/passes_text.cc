@@ -16,6 +16,7 @@ Tree BucketingTree(const std::vector<v1::Estimate>& estimates) {
     Tree one;
     one["fsdp_bucketing"] = EnumText(compile.fsdp_bucketing());
     one["buckets"] = compile.fsdp_buckets_size();
+    if (compile.fsdp_backward_buckets_size() > 0) one["backward_buckets"] = compile.fsdp_backward_buckets_size();
     one["step_time_seconds"] = estimate.step_time_seconds();
     one["exposed_communication_seconds"] = estimate.breakdown().exposed_communication_seconds();
     one["peak_allocated_bytes"] = planner::FullestStage(estimate).peak_allocated_bytes();
@@ -28,7 +29,9 @@ std::string BucketingText(const Tree& bucketing) {
   Table table({"<FSDP's collectives", "step time", "exposed communication", "peak memory"});
   for (const Tree& one : bucketing) {
     const std::string kind = one["fsdp_bucketing"].get<std::string>();
-    const std::string name = kind == "manual"  ? absl::StrCat("in ", one["buckets"].get<int64_t>(), " planned buckets")
+    const std::string backward =
+        one.contains("backward_buckets") ? absl::StrCat(", ", one["backward_buckets"].get<int64_t>(), " in backward") : "";
+    const std::string name = kind == "manual"  ? absl::StrCat("in ", one["buckets"].get<int64_t>(), " planned buckets", backward)
                              : kind == "block" ? "of each layer"
                                                : "of each parameter";
     table.Add({name, SecondsText(one["step_time_seconds"].get<double>()),

@@ -163,13 +163,19 @@ void Tell(const std::string& line) {
   std::fprintf(stderr, "%s\n", Shown(text, Stream::kErr).c_str());
 }
 
+std::string BucketsText(const v1::CompileSection& compile) {
+  const std::string buckets = absl::StrCat(compile.fsdp_buckets_size(), " buckets");
+  const int backward = compile.fsdp_backward_buckets_size();
+  return backward > 0 ? absl::StrCat(buckets, ", ", backward, " others in backward") : buckets;
+}
+
 // compile.fsdp_buckets for this machine's cores, where the recipe leaves them to a plan. GPUs run no programs, and refuse it.
 absl::Status FillBuckets(InterruptGuard* guard, TrainCall* call) {
   v1::Recipe& recipe = call->request.recipe;
   if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN || !call->gpus.empty()) return absl::OkStatus();
   if (const auto kept = BucketsAsBefore({call->spec, call->request.model, call->cluster, call->request.fresh}, recipe)) {
     *recipe.mutable_compile() = *kept;
-    Tell(absl::StrCat("compile.fsdp_buckets as they were planned before: ", kept->fsdp_buckets_size(), " buckets"));
+    Tell(absl::StrCat("compile.fsdp_buckets as they were planned before: ", BucketsText(*kept)));
     return absl::OkStatus();
   }
   v1::SimRequest request;
@@ -178,8 +184,8 @@ absl::Status FillBuckets(InterruptGuard* guard, TrainCall* call) {
   *request.mutable_recipe() = recipe;
   ASSIGN_OR_RETURN(const auto estimate, EstimateOne(request, [guard] { return guard->interrupted(); }));
   *recipe.mutable_compile() = estimate.recipe().compile();
-  Tell(absl::StrCat("planned compile.fsdp_buckets for ", estimate.cluster(), ": ", recipe.compile().fsdp_buckets_size(),
-                    " buckets; ", SecondsText(estimate.breakdown().exposed_communication_seconds()),
+  Tell(absl::StrCat("planned compile.fsdp_buckets for ", estimate.cluster(), ": ", BucketsText(recipe.compile()), "; ",
+                    SecondsText(estimate.breakdown().exposed_communication_seconds()),
                     " of exposed communication in a step of ", SecondsText(estimate.step_time_seconds()), " predicted"));
   return absl::OkStatus();
 }

@@ -177,6 +177,7 @@ std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recip
     compile.set_fsdp_bucketing(kept.compile().fsdp_bucketing());
     compile.set_fsdp_reorder(kept.compile().fsdp_reorder());
     *compile.mutable_fsdp_buckets() = kept.compile().fsdp_buckets();
+    *compile.mutable_fsdp_backward_buckets() = kept.compile().fsdp_backward_buckets();
   }
   auto recipe = Constrained(request.spec, std::move(open));
   if (!recipe) return std::nullopt;
@@ -247,6 +248,7 @@ std::string StepText(const v1::Recipe& recipe) {
   *step.mutable_compile() = recipe.compile();
   step.mutable_compile()->clear_fsdp_bucketing();
   step.mutable_compile()->clear_fsdp_buckets();
+  step.mutable_compile()->clear_fsdp_backward_buckets();
   v1::Training* const training = step.mutable_training();
   *training = recipe.training();
   training->clear_steps();
@@ -350,6 +352,7 @@ std::optional<v1::CompileSection> BucketsAsBefore(const LayoutRequest& request, 
   v1::CompileSection buckets = recipe.compile();
   buckets.set_fsdp_bucketing(v1::BUCKET_BY_MODULES);
   *buckets.mutable_fsdp_buckets() = kept->compile().fsdp_buckets();
+  *buckets.mutable_fsdp_backward_buckets() = kept->compile().fsdp_backward_buckets();
   return buckets;
 }
 

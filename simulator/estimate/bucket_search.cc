@@ -24,6 +24,7 @@ using planner::LinkTime;
 using planner::WrapBuckets;
 using planner::WrapModule;
 using planner::WrapPass;
+using planner::WrapPlan;
 using planner::WrapStage;
 
 // Step times within which the smaller peak is better: predictions do not tell them apart (planner/ranking.h has the same).
@@ -176,15 +177,26 @@ class Profiler {
 
 std::vector<parallel::FsdpBucket> FsdpBucketsOf(const WrapBuckets& buckets) { return {buckets.begin(), buckets.end()}; }
 
-v1::Recipe WithBuckets(v1::Recipe recipe, const WrapBuckets& buckets) {
+v1::Recipe WithBuckets(v1::Recipe recipe, const WrapPlan& plan) {
   v1::CompileSection* const compile = recipe.mutable_compile();
-  compile->set_fsdp_bucketing(buckets.empty() ? v1::BUCKET_NOTHING : v1::BUCKET_BY_MODULES);
+  compile->set_fsdp_bucketing(plan.forward.empty() ? v1::BUCKET_NOTHING : v1::BUCKET_BY_MODULES);
   compile->clear_fsdp_buckets();
-  for (const auto& bucket : buckets) {
+  compile->clear_fsdp_backward_buckets();
+  for (const auto& bucket : plan.forward) {
     v1::ModelPart* const part = compile->add_fsdp_buckets();
     for (const std::string& name : bucket) part->add_modules(name);
   }
+  for (const auto& bucket : plan.backward) {
+    v1::ModelPart* const part = compile->add_fsdp_backward_buckets();
+    for (const std::string& name : bucket) part->add_modules(name);
+  }
   return recipe;
+}
+
+// The forward of one plan with the backward of another.
+WrapPlan Mixed(const WrapPlan& forward, const WrapPlan& backward) {
+  const WrapBuckets& back = backward.backward.empty() ? backward.forward : backward.backward;
+  return {forward.forward, planner::JoinTheSame(forward.forward, back) ? WrapBuckets() : back};
 }
 
 absl::StatusOr<parallel::ResolvedRecipe> Resolve(const parallel::ResolvedRecipe& resolved, v1::Recipe recipe) {
@@ -230,13 +242,14 @@ absl::StatusOr<BucketSearch> BucketSearch::Create(const parallel::ResolvedRecipe
   return search;
 }
 
-absl::StatusOr<BucketSearch::Outcome> BucketSearch::Evaluate(const WrapBuckets& buckets) const {
+absl::StatusOr<BucketSearch::Outcome> BucketSearch::Evaluate(const WrapBuckets& forward, const WrapBuckets& backward) const {
+  const auto ahead = FsdpBucketsOf(forward), back = backward.empty() ? ahead : FsdpBucketsOf(backward);
   const v1::Device& device = cluster_.device();
   Outcome outcome{.fits = true};
   std::vector<graph::Trace> traces(captured_.size());
   std::vector<StageTrace> stages;
   for (size_t i = 0; i < captured_.size(); ++i) {
-    ASSIGN_OR_RETURN(graph::Trace trace, graph::BucketCollectives(*captured_[i].trace, FsdpBucketsOf(buckets)));
+    ASSIGN_OR_RETURN(graph::Trace trace, graph::BucketCollectives(*captured_[i].trace, ahead, back));
     if (reorder_) {
       ASSIGN_OR_RETURN(trace, graph::ReorderCollectives(std::move(trace)));
     }
@@ -252,21 +265,32 @@ absl::StatusOr<BucketSearch::Outcome> BucketSearch::Evaluate(const WrapBuckets& 
   return outcome;
 }
 
-absl::StatusOr<WrapBuckets> BucketSearch::Best() const {
+absl::StatusOr<WrapPlan> BucketSearch::Best() const {
   const v1::Device& device = cluster_.device();
-  const auto proposals = planner::ProposeBuckets(profiles_, device.memory_bytes() - device.reserve_bytes());
+  const auto proposals = planner::ProposePlans(profiles_, device.memory_bytes() - device.reserve_bytes());
+  std::vector<WrapPlan> plans;
   std::vector<Outcome> outcomes;
-  for (const WrapBuckets& buckets : proposals) {
-    ASSIGN_OR_RETURN(outcomes.emplace_back(), Evaluate(buckets));
+  const auto evaluate = [&](WrapPlan plan) -> absl::Status {
+    if (std::find(plans.begin(), plans.end(), plan) != plans.end()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(outcomes.emplace_back(), Evaluate(plan.forward, plan.backward));
+    plans.push_back(std::move(plan));
+    return absl::OkStatus();
+  };
+  for (const WrapPlan& plan : proposals) RETURN_IF_ERROR(evaluate(plan));
+  // Forward and backward hardly know of each other: beside the best one's forward all backwards, then beside its backward all
+  // forwards.
+  for (const bool of_backward : {true, false}) {
+    const WrapPlan best = plans[BestOf(outcomes)];
+    for (const WrapPlan& other : proposals) RETURN_IF_ERROR(evaluate(of_backward ? Mixed(best, other) : Mixed(other, best)));
   }
-  return proposals[BestOf(outcomes)];
+  return plans[BestOf(outcomes)];
 }
 
 absl::StatusOr<parallel::ResolvedRecipe> WithPlannedBuckets(const parallel::ResolvedRecipe& resolved, const v1::Cluster& cluster,
                                                             const MemoryOptions& memory) {
   ASSIGN_OR_RETURN(const auto search, BucketSearch::Create(resolved, cluster, memory));
-  ASSIGN_OR_RETURN(const auto buckets, search.Best());
-  return Resolve(resolved, WithBuckets(resolved.recipe(), buckets));
+  ASSIGN_OR_RETURN(const auto plan, search.Best());
+  return Resolve(resolved, WithBuckets(resolved.recipe(), plan));
 }
 
 }  // namespace legoai::sim

@@ -34,12 +34,13 @@ class BucketSearch {
     int64_t peak_bytes = 0;  // of the fullest stage, as allocated
     bool fits = false;
   };
-  // The step with these buckets, simulated. Without buckets each parameter has its own collectives.
-  absl::StatusOr<Outcome> Evaluate(const planner::WrapBuckets& buckets) const;
+  // The step with these buckets, simulated; without buckets of its own the backward has the forward's. Without any each parameter
+  // has its own collectives.
+  absl::StatusOr<Outcome> Evaluate(const planner::WrapBuckets& forward, const planner::WrapBuckets& backward = {}) const;
 
-  // Of the proposals that fit and whose step is within 1 % of the shortest the one with the smallest peak; if none fits, the one
-  // with the smallest peak of all.
-  absl::StatusOr<planner::WrapBuckets> Best() const;
+  // Of the proposals, and of the best one's halves beside the others', that fit and whose step is within 1 % of the shortest, the
+  // one with the smallest peak; if none fits, the one with the smallest peak of all.
+  absl::StatusOr<planner::WrapPlan> Best() const;
 
  private:
   BucketSearch() = default;

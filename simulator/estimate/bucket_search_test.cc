@@ -84,7 +84,7 @@ TEST_P(BucketSearchTest, IsWithinFivePercentOfTheBestOfAllBuckets) {
     if (fit++ == 0 || outcome.step_seconds < best.step_seconds) best = outcome;
   }
   ASSERT_OK_AND_ASSIGN(const auto planned, search.Best());
-  ASSERT_OK_AND_ASSIGN(const auto outcome, search.Evaluate(planned));
+  ASSERT_OK_AND_ASSIGN(const auto outcome, search.Evaluate(planned.forward, planned.backward));
   ASSERT_OK_AND_ASSIGN(const auto alone, search.Evaluate({}));
   planner::WrapPass forward = search.stages()[0].forward;
   ASSERT_OK_AND_ASSIGN(const auto greedy, search.Evaluate(planner::WrapGreedily(forward, {usable})));
@@ -108,6 +108,41 @@ INSTANTIATE_TEST_SUITE_P(
                     SmallCase{"cpus", "cpu:4x1", 1, 64}),
     [](const auto& info) { return info.param.name; });
 
+// Of one half, with the plan's buckets in the other: the two meet in the middle of the step alone.
+class HalvesTest : public testing::TestWithParam<SmallCase> {};
+
+TEST_P(HalvesTest, AreEachWithinFivePercentOfTheirBest) {
+  const SmallCase& small = GetParam();
+  const v1::Cluster cluster = ParseCluster(small.cluster).value();
+  const int64_t world = cluster.devices_per_node() * cluster.nodes();
+  ASSERT_OK_AND_ASSIGN(const auto resolved, parallel::ResolvedRecipe::Create(RecipeOf(small), Model(small.layers), world));
+  ASSERT_OK_AND_ASSIGN(const auto search, BucketSearch::Create(resolved, cluster, MemoryOptionsOf(cluster.device())));
+  ASSERT_OK_AND_ASSIGN(const planner::WrapPlan plan, search.Best());
+  ASSERT_OK_AND_ASSIGN(const auto planned, search.Evaluate(plan.forward, plan.backward));
+  const planner::WrapBuckets backward = plan.backward.empty() ? plan.forward : plan.backward;
+  ASSERT_OK_AND_ASSIGN(const auto again, search.Evaluate(plan.forward, backward));
+  EXPECT_EQ(planned.step_seconds, again.step_seconds);
+  EXPECT_EQ(planned.peak_bytes, again.peak_bytes);
+  std::vector<std::string> modules;
+  for (const planner::WrapModule& module : search.stages().at(0).forward.modules) modules.push_back(module.name);
+  double best_forward = planned.step_seconds, best_backward = planned.step_seconds;
+  for (const planner::WrapBuckets& buckets : AllBuckets(modules)) {
+    ASSERT_OK_AND_ASSIGN(const auto ahead, search.Evaluate(buckets, backward));
+    ASSERT_OK_AND_ASSIGN(const auto back, search.Evaluate(plan.forward, buckets));
+    if (ahead.fits) best_forward = std::min(best_forward, ahead.step_seconds);
+    if (back.fits) best_backward = std::min(best_backward, back.step_seconds);
+  }
+  std::printf("%-28s %s; ms a step: planned %.3f, with the best forward %.3f, with the best backward %.3f\n", small.name.c_str(),
+              plan.backward.empty() ? "alike" : "apart", planned.step_seconds * 1e3, best_forward * 1e3, best_backward * 1e3);
+  EXPECT_LE(planned.step_seconds, 1.05 * best_forward);
+  EXPECT_LE(planned.step_seconds, 1.05 * best_backward);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, HalvesTest,
+                         testing::Values(SmallCase{"node_short_sequence", "h100-sxm-80:8x1", 1, 2048},
+                                         SmallCase{"eight_nodes", "h100-sxm-80:8x8"}, SmallCase{"cpus", "cpu:4x1", 1, 64}),
+                         [](const auto& info) { return info.param.name; });
+
 v1::SimRequest RequestOf(const std::string& cluster, const v1::Recipe& recipe, const v1::Model& model) {
   v1::SimRequest request;
   *request.mutable_model() = model;
@@ -130,6 +165,7 @@ TEST(PlannedBuckets, AreInTheEstimatesRecipeAndSimulateAsIt) {
   for (const v1::FsdpBucketing other : {v1::BUCKET_NOTHING, v1::BUCKET_BY_MODULES}) {
     again.mutable_recipe()->mutable_compile()->set_fsdp_bucketing(other);
     again.mutable_recipe()->mutable_compile()->clear_fsdp_buckets();
+    again.mutable_recipe()->mutable_compile()->clear_fsdp_backward_buckets();
     if (other == v1::BUCKET_BY_MODULES) again.mutable_recipe()->mutable_compile()->add_fsdp_buckets()->add_modules("layers.*");
     ASSERT_OK_AND_ASSIGN(const auto by_hand, EstimateRecipe(again));
     EXPECT_LE(planned.step_time_seconds(), 1.01 * by_hand.step_time_seconds()) << other;

@@ -97,11 +97,14 @@ absl::Status CheckFusing(const v1::SimRequest& request) {
                     absl::StrCat("compiles kernels for CPUs, and ", device.type(), " is none: leave it at false"));
 }
 
+bool IsEager(const parallel::ResolvedRecipe& resolved) { return !resolved.recipe().compile().enable(); }
+
 // Makes the cluster what is measured here, and gives the table of its operators' times, of ranks with a core each.
-absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& traces, const BenchmarkProgress& progress,
-                                              v1::Cluster* cluster) {
+absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& traces, const parallel::ResolvedRecipe& resolved,
+                                              const BenchmarkProgress& progress, v1::Cluster* cluster) {
   const int64_t ranks = cluster->devices_per_node(), cores = std::max<int64_t>(1, cluster->host_cores());
-  ASSIGN_OR_RETURN(auto benchmark, BenchmarkOperators(traces, std::min(ranks, cores), progress));
+  ASSIGN_OR_RETURN(auto benchmark, BenchmarkOperators(traces, std::min(ranks, cores), IsEager(resolved) ? &resolved : nullptr,
+                                                      progress));
   cluster->mutable_device()->set_host_dispatch_seconds(benchmark.dispatch_seconds);
   if (ranks == 1) return std::move(benchmark.operators);
   ASSIGN_OR_RETURN(auto link, MeasureNodeLink());
@@ -121,8 +124,8 @@ void SpareEagerOverhead(const v1::Recipe& recipe, v1::Cluster* cluster) {
 
 // `cluster` is the request's; a benchmark makes it what was measured.
 absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<StageTrace>& traces,
-                                            const v1::Estimate& estimate, const BenchmarkProgress& progress,
-                                            v1::Cluster* cluster) {
+                                            const parallel::ResolvedRecipe& resolved, const v1::Estimate& estimate,
+                                            const BenchmarkProgress& progress, v1::Cluster* cluster) {
   if (request.cost_mode() != v1::COST_BENCHMARK) {
     SpareEagerOverhead(estimate.recipe(), cluster);
     ASSIGN_OR_RETURN(auto roofline, RooflineModel::Create(cluster->device()));
@@ -130,7 +133,7 @@ absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const
   }
   if (!estimate.fits())
     return FieldError("--benchmark", estimate.model(), "the step does not fit into this machine's memory; estimate it without");
-  ASSIGN_OR_RETURN(auto table, MeasureCluster(traces, progress, cluster));
+  ASSIGN_OR_RETURN(auto table, MeasureCluster(traces, resolved, progress, cluster));
   SpareEagerOverhead(estimate.recipe(), cluster);
   return SimulateStep(traces, *cluster, BenchmarkModel(&table), CollectiveCostModel(*cluster));
 }
@@ -324,7 +327,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
     return estimate;
   }
   v1::Cluster cluster = request.cluster();
-  ASSIGN_OR_RETURN(auto step, SimulateTime(request, traces, estimate, progress, &cluster));
+  ASSIGN_OR_RETURN(auto step, SimulateTime(request, traces, resolved, estimate, progress, &cluster));
   status = AddTime(request, step, resolved, &estimate);
   if (status.ok() && request.details()) status = AddStepDetails(traces, cluster, step, &estimate);
   if (!status.ok()) return status;

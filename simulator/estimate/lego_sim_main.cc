@@ -1,7 +1,6 @@
 // lego-sim: answers SimRequests on a socket until it is closed.
 //   lego-sim --socket=FD [--full-trace] [--passes=FILE]
 #include <ATen/Parallel.h>
-#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -22,8 +21,6 @@
 
 namespace legoai::sim {
 namespace {
-
-constexpr int kKeptBytes = 1 << 30;
 
 // Progress is told on `fd` while the answer is made; whether it could be, the answer will show.
 v1::SimResponse Answer(const v1::SimRequest& request, const EstimateOptions& options, int fd) {
@@ -70,9 +67,8 @@ int Serve(const EstimateOptions& options, int fd) {
 
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // Requests take and give back the same hundreds of megabytes: they are kept, not asked of the system each time.
-  mallopt(M_MMAP_THRESHOLD, legoai::sim::kKeptBytes);
-  mallopt(M_TRIM_THRESHOLD, legoai::sim::kKeptBytes);
+  // Requests, too, take and give back the same hundreds of megabytes.
+  legoai::comm::KeepFreedMemory();
   legoai::comm::UseKnownCpuKernels();
   at::set_num_threads(1);
   int fd = -1;

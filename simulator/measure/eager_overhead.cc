@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -12,8 +13,7 @@
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/status.h"
 #include "simulator/capture/capture.h"
-#include "simulator/engine/lower_trace.h"
-#include "simulator/measure/step_replay.h"
+#include "simulator/measure/lone_runtime.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"
 #include "worker/train/train_step.h"
@@ -61,20 +61,25 @@ absl::StatusOr<TinyStep> CaptureTinyStep() {
   return TinyStep{std::move(model), std::move(recipe), std::move(resolved), std::move(captured.trace), shares};
 }
 
-absl::StatusOr<double> EagerSeconds(const TinyStep& tiny, c10::Device device, std::unique_ptr<comm::Streams> streams) {
-  constexpr int kWarmUp = 5, kRuns = 40;
-  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(0, tiny.resolved.mesh().Groups(0), std::move(streams), nullptr));
-  comm::RuntimeScope scope(runtime.get());
-  ASSIGN_OR_RETURN(auto step, train::TrainStep::Build(tiny.resolved, device, /*materialize=*/true));
-  std::vector<double> seconds;
-  for (int i = 0; i < kWarmUp + kRuns; ++i) {
+// A typical run of the step of the Runtime's rank.
+absl::StatusOr<double> EagerSeconds(const parallel::ResolvedRecipe& resolved, c10::Device device, comm::Runtime& runtime,
+                                    Replays runs, const std::function<void()>& ran_once = {}) {
+  comm::RuntimeScope scope(&runtime);
+  ASSIGN_OR_RETURN(auto step, train::TrainStep::Build(resolved, device, /*materialize=*/true));
+  std::vector<std::vector<double>> seconds;
+  for (int i = 0; i < runs.all(); ++i) {
     const auto begin = std::chrono::steady_clock::now();
     ASSIGN_OR_RETURN(auto ran, step->Run());
-    RETURN_IF_ERROR(runtime->Drain());
-    if (i >= kWarmUp) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    RETURN_IF_ERROR(runtime.Drain());
+    if (i >= runs.warm_up) seconds.push_back({std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()});
+    if (ran_once) ran_once();
   }
-  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
-  return seconds[kRuns / 2];
+  return TypicalSeconds(std::move(seconds)).front();
+}
+
+absl::StatusOr<double> EagerSeconds(const TinyStep& tiny, c10::Device device, std::unique_ptr<comm::Streams> streams) {
+  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(0, tiny.resolved.mesh().Groups(0), std::move(streams), nullptr));
+  return EagerSeconds(tiny.resolved, device, *runtime, {.warm_up = 5, .timed = 40});
 }
 
 }  // namespace
@@ -89,6 +94,22 @@ absl::StatusOr<double> MeasureEagerOverhead() {
     if (eager > operators) return (eager - operators) / tiny.shares;  // otherwise other processes were in the way
   }
   return absl::UnavailableError("what an eager step costs cannot be measured: the machine is too busy; measure again");
+}
+
+absl::StatusOr<double> MeasureEagerOverhead(const parallel::ResolvedRecipe& resolved, const std::vector<StageTrace>& stages,
+                                            const std::vector<double>& replayed, Replays replays, std::atomic<int64_t>* done) {
+  ASSIGN_OR_RETURN(const double least, MeasureEagerOverhead());
+  double overhead = 0, shares = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    ASSIGN_OR_RETURN(auto runtime, MakeLoneRuntime(stages[i].rank, resolved.mesh().Groups(stages[i].rank)));
+    const int64_t instructions = static_cast<int64_t>(stages[i].trace->instructions.size());
+    ASSIGN_OR_RETURN(const double eager,
+                     EagerSeconds(resolved, c10::kCPU, *runtime, replays, [&] { *done += instructions; }));
+    ASSIGN_OR_RETURN(const double of_stage, DispatchShares(*stages[i].trace));
+    overhead += eager - replayed[i];
+    shares += of_stage;
+  }
+  return shares > 0 ? std::max(least, overhead / shares) : least;
 }
 
 absl::StatusOr<double> MeasureEagerDispatch(c10::Device device, std::unique_ptr<comm::Streams> streams) {

@@ -133,6 +133,7 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("measures this machine's CPU, or with --device=cuda its first GPU (docs/calibration.md)");
   absl::ParseCommandLine(argc, argv);
   legoai::comm::UseKnownCpuKernels();
+  legoai::comm::KeepFreedMemory();
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // who has no parent left measures for no one
   return absl::GetFlag(FLAGS_device).empty() ? legoai::sim::MeasureCpu() : legoai::sim::Calibrate();
 }

@@ -22,20 +22,23 @@ bool IsTimed(OpClass op_class) {
 }
 
 // One core's part: seconds of every instruction of every stage, then the overhead of an instruction.
-absl::StatusOr<std::vector<double>> MeasureCore(const std::vector<StageTrace>& stages, Replays replays,
-                                                std::atomic<int64_t>* done) {
-  std::vector<double> all;
+absl::StatusOr<std::vector<double>> MeasureCore(const std::vector<StageTrace>& stages, const parallel::ResolvedRecipe* eager,
+                                                Replays replays, std::atomic<int64_t>* done) {
+  std::vector<double> all, replayed;
   for (const StageTrace& stage : stages) {
     ASSIGN_OR_RETURN(auto seconds, ReplayStep(*stage.trace, stage.rank, replays, done));
+    replayed.push_back(std::accumulate(seconds.begin(), seconds.end(), 0.0));
     all.insert(all.end(), seconds.begin(), seconds.end());
   }
-  ASSIGN_OR_RETURN(auto overhead, MeasureEagerOverhead());
+  ASSIGN_OR_RETURN(const double overhead, eager == nullptr ? MeasureEagerOverhead()
+                                                           : MeasureEagerOverhead(*eager, stages, replayed, replays, done));
   all.push_back(overhead);
   return all;
 }
 
 // Replays on all cores, as often as time allows, telling how far they are.
 absl::StatusOr<std::vector<std::vector<double>>> MeasureCores(const std::vector<StageTrace>& stages, int64_t busy_cores,
+                                                              const parallel::ResolvedRecipe* eager,
                                                               const BenchmarkProgress& progress) {
   ASSIGN_OR_RETURN(const auto dtype, ProductDtype(stages));
   ASSIGN_OR_RETURN(const auto speed, MeasureCoreSpeed(dtype, busy_cores));
@@ -47,6 +50,10 @@ absl::StatusOr<std::vector<std::vector<double>>> MeasureCores(const std::vector<
     predicted.push_back(std::move(one));
   }
   ASSIGN_OR_RETURN(const auto replays, PlanReplays(seconds, speed));
+  if (eager != nullptr) {  // every stage runs once more in that way
+    const PredictedStages again = predicted;
+    predicted.insert(predicted.end(), again.begin(), again.end());
+  }
   SharedCounters done(busy_cores);
   const auto begin = std::chrono::steady_clock::now();
   const std::string text = ReplayText(replays, speed);
@@ -56,7 +63,7 @@ absl::StatusOr<std::vector<std::vector<double>>> MeasureCores(const std::vector<
   };
   tell();
   return RunOnCores(
-      busy_cores, [&](int64_t core) { return MeasureCore(stages, replays, &done[core]); }, tell);
+      busy_cores, [&](int64_t core) { return MeasureCore(stages, eager, replays, &done[core]); }, tell);
 }
 
 struct Mean {
@@ -81,8 +88,8 @@ absl::Status AddOperators(const graph::Trace& trace, const std::vector<std::vect
 }  // namespace
 
 absl::StatusOr<Benchmark> BenchmarkOperators(const std::vector<StageTrace>& stages, int64_t busy_cores,
-                                             const BenchmarkProgress& progress) {
-  ASSIGN_OR_RETURN(auto cores, MeasureCores(stages, busy_cores, progress));
+                                             const parallel::ResolvedRecipe* eager, const BenchmarkProgress& progress) {
+  ASSIGN_OR_RETURN(auto cores, MeasureCores(stages, busy_cores, eager, progress));
   std::map<std::string, Mean> means;
   size_t first = 0;
   for (const StageTrace& stage : stages) {

@@ -2,12 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
 #include "core/trace/testing/trace_builder.h"
 #include "proto/errors.h"
+#include "simulator/capture/capture_stages.h"
 #include "simulator/estimate/estimate.h"
+#include "simulator/measure/eager_overhead.h"
 
 namespace legoai::sim {
 namespace {
@@ -60,6 +67,37 @@ TEST(OperatorBenchmarkTest, WholeStepsRestOnMeasurements) {
     EXPECT_EQ(estimate->cost_models(0).name(), "benchmark");
     EXPECT_GT(estimate->step_time_seconds(), 0);
   }
+}
+
+// Stages that send to and gather from ranks that are not there.
+TEST(EagerOverheadTest, EveryStageOfARecipeRunsAsItTrains) {
+  const v1::SimRequest request = Request("cpu:2x2");
+  v1::Recipe recipe = request.recipe();
+  recipe.mutable_training()->set_global_batch_size(8);
+  recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
+  recipe.mutable_parallelism()->set_data_parallel_shard_degree(2);
+  const auto resolved = parallel::ResolvedRecipe::Create(recipe, request.model(), /*world_size=*/4);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  const auto captured = CaptureStages(*resolved);
+  ASSERT_TRUE(captured.ok()) << captured.status();
+  std::vector<graph::Trace> traces;
+  for (const auto& stage : *captured) traces.push_back(stage.Flat());
+  ASSERT_EQ(traces.size(), 2u);
+  const std::vector<StageTrace> stages = {{&traces[0], 0, captured->front().rank}, {&traces[1], 1, captured->back().rank}};
+  std::atomic<int64_t> done = 0;
+  const Replays replays{.warm_up = 1, .timed = 2};
+  const auto overhead = MeasureEagerOverhead(*resolved, stages, /*replayed=*/{0, 0}, replays, &done);
+  ASSERT_TRUE(overhead.ok()) << overhead.status();
+  EXPECT_EQ(done, replays.all() * static_cast<int64_t>(traces[0].instructions.size() + traces[1].instructions.size()));
+  // With nothing taken off, it is a share of the whole step: many times what dispatch costs.
+  const auto least = MeasureEagerOverhead();
+  ASSERT_TRUE(least.ok()) << least.status();
+  EXPECT_GT(*overhead, *least);
+  // A replay that took longer than any step leaves what a small step says.
+  const auto none = MeasureEagerOverhead(*resolved, stages, /*replayed=*/{1e3, 1e3}, replays, &done);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_GT(*none, 0);
+  EXPECT_LT(*none, *overhead);
 }
 
 // Before anything is captured: this model could not be.

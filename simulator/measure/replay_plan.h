@@ -16,7 +16,8 @@
 
 namespace legoai::sim {
 
-// All replays should take no longer than this; a timed replay needs a warm-up before it.
+// All replays should take no longer than this, and an eager recipe's own steps, which are as many, as long again; a timed replay
+// needs a warm-up before it.
 inline constexpr double kReplaySeconds = 120;
 // Beyond this the benchmark is refused: single operators would take minutes without any progress report.
 inline constexpr double kMostReplaySeconds = 600;

@@ -5,7 +5,6 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,59 +19,14 @@
 #include "proto/status.h"
 #include "simulator/capture/capture_stages.h"
 #include "simulator/cost/compute_cost.h"
+#include "simulator/measure/lone_runtime.h"
 #include "simulator/measure/operator_benchmark.h"
-#include "worker/comm/communicator.h"
 #include "worker/comm/runtime.h"
-#include "worker/comm/streams.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/ivalue_constant.h"
 
 namespace legoai::sim {
 namespace {
-
-// Plays the other ranks: they have what this one has. Finite numbers stay finite.
-class EchoCommunicator : public comm::Communicator {
- public:
-  EchoCommunicator(int64_t rank, int64_t size) : rank_(rank), size_(size) {}
-  int64_t rank() const override { return rank_; }
-  int64_t size() const override { return size_; }
-  absl::Status AllGather(void* out, const void* in, int64_t bytes) override {
-    for (int64_t i = 0; i < size_; ++i) std::memmove(static_cast<char*>(out) + i * bytes, in, bytes);
-    return absl::OkStatus();
-  }
-  absl::Status ReduceScatter(void* out, const void* in, int64_t count, c10::ScalarType dtype, comm::ReduceOp) override {
-    const size_t bytes = count * c10::elementSize(dtype);
-    std::memmove(out, static_cast<const char*>(in) + rank_ * bytes, bytes);
-    return absl::OkStatus();
-  }
-  absl::Status AllReduce(void*, int64_t, c10::ScalarType, comm::ReduceOp) override { return absl::OkStatus(); }
-  absl::Status AllToAll(void* out, const void* in, int64_t bytes) override {
-    std::memmove(out, in, bytes * size_);
-    return absl::OkStatus();
-  }
-  absl::Status Rotate(void* out, const void* in, int64_t bytes) override {
-    std::memmove(out, in, bytes);
-    return absl::OkStatus();
-  }
-  absl::Status Broadcast(void*, int64_t, int64_t) override { return absl::OkStatus(); }
-  absl::Status Send(const void*, int64_t, int64_t) override { return absl::OkStatus(); }
-  absl::Status Recv(void* data, int64_t bytes, int64_t) override {
-    std::memset(data, 0, bytes);
-    return absl::OkStatus();
-  }
-
- private:
-  const int64_t rank_, size_;
-};
-
-// Side streams run at once: what a stream waits for was dispatched before.
-class ImmediateStreams : public comm::Streams {
- public:
-  absl::Status Post(int64_t, std::function<absl::Status()> work) override { return work(); }
-  absl::Status Record(int64_t, int64_t) override { return absl::OkStatus(); }
-  absl::Status Wait(int64_t, int64_t) override { return absl::OkStatus(); }
-  absl::Status Drain() override { return absl::OkStatus(); }
-};
 
 // Memory of the storage's size at the start of a step, which may be none.
 at::Tensor MakeInput(const graph::Trace& trace, uint32_t value) {
@@ -196,10 +150,7 @@ std::vector<double> TypicalSeconds(std::vector<std::vector<double>> runs) {
 
 absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_t rank, Replays replays,
                                                std::atomic<int64_t>* done) {
-  auto echo = [](const mesh::Group& group, int64_t rank, int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
-    return std::make_unique<EchoCommunicator>(rank, group.ranks.size);
-  };
-  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(rank, trace.groups, std::make_unique<ImmediateStreams>(), echo));
+  ASSIGN_OR_RETURN(auto runtime, MakeLoneRuntime(rank, trace.groups));
   comm::RuntimeScope scope(runtime.get());
   ASSIGN_OR_RETURN(auto executor, MakeExecutor(trace));
   std::atomic<int64_t> unread = 0;

@@ -142,6 +142,7 @@ int main(int argc, char** argv) {
   }
   // As the trainer does.
   legoai::comm::UseKnownCpuKernels();
+  legoai::comm::KeepFreedMemory();
   legoai::comm::InstallCpuMemoryCounter();
   at::set_num_threads(std::atoi(argv[5]));
   const absl::Status status = legoai::Run(argv[1], std::atoll(argv[2]), std::atoll(argv[3]), std::atoi(argv[4]));

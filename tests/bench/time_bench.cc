@@ -3,7 +3,8 @@
 // median of three, taken in turns, for the speed of a machine may change from one second to the next. Worlds larger than the
 // cores are listed apart: their ranks take turns.
 //
-// Usage: time_bench [--json | PART_OF_A_NAME]. Asserts nothing. Worth reading only on a machine that is otherwise idle.
+// Usage: time_bench [--json | PART_OF_A_NAME | NAME,NAME...]. Asserts nothing. Worth reading only on a machine that is otherwise
+// idle.
 #include <sched.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
@@ -116,13 +119,19 @@ void AddRow(Rows& rows, const Case& test_case, const Times& times) {
                            times.Error() * 100));
 }
 
+// `part`: of the name, or whole names with commas between them.
+bool IsAskedFor(const std::string& name, const std::string& part) {
+  if (part.find(',') == std::string::npos) return name.find(part) != std::string::npos;
+  return absl::StrContains(absl::StrCat(",", part, ","), absl::StrCat(",", name, ","));
+}
+
 void RunAll(Rows& rows, const std::string& part) {
   const int64_t cores = sim::HostPhysicalCores();
   for (bool larger : {false, true}) {
     rows.Note(absl::StrFormat(larger ? "\nworlds larger than the %d cores:" : "worlds of at most the %d cores:", cores));
     std::vector<double> errors;
     for (const Case& small : ParityCases()) {
-      if ((small.world_size > cores) != larger || small.name.find(part) == std::string::npos) continue;
+      if ((small.world_size > cores) != larger || !IsAskedFor(small.name, part)) continue;
       const Case test_case = Enlarged(small);
       const Times times = Run(test_case);
       AddRow(rows, test_case, times);

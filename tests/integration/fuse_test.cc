@@ -164,7 +164,13 @@ void CheckPass(const parallel::ResolvedRecipe& resolved, int64_t rank) {
   EXPECT_EQ(alone["aten::roll"], 0) << "rotations, forward and backward";
   EXPECT_GT(inside["lego::rms_norm"] + inside["aten::native_layer_norm"], 0);
   std::string counts;
-  for (const char* const op : {"lego::rms_norm", "aten::native_layer_norm", "aten::roll", "aten::add.Tensor"}) {
+  // Gradients of norms, where sums are beside them.
+  if (inside["lego::rms_norm"] > 0) {
+    EXPECT_GT(inside["lego::rms_norm_backward"], 0);
+  }
+  EXPECT_EQ(inside["lego::rms_norm_backward"], alone["lego::rms_norm_backward.weight"]);
+  for (const char* const op : {"lego::rms_norm", "lego::rms_norm_backward", "aten::native_layer_norm",
+                               "aten::native_layer_norm_backward", "aten::roll", "aten::add.Tensor", "aten::add_.Tensor"}) {
     absl::StrAppend(&counts, ", ", op, " ", inside[op], " of ", inside[op] + alone[op]);
   }
   std::printf("rank %ld: peak %ld of %ld bytes%s in fused operators\n", static_cast<long>(rank), static_cast<long>(after),

@@ -141,6 +141,51 @@ std::vector<PassCase> PassCases() {
   return cases;
 }
 
+// Other buckets in backward than in forward, under FSDP, HSDP and ZeRO.
+std::vector<PassCase> ApartCases() {
+  std::vector<PassCase> cases;
+  const auto add = [&](const std::string& name, const v1::Model& model, bool reorder, auto change) {
+    PassCase made{Fsdp2(name, model), Compiled(v1::BUCKET_BY_MODULES, reorder, {{"layers.*"}, {"norm", "output"}})};
+    change(&made.eager);
+    for (const auto& bucket : std::vector<std::vector<std::string>>{
+             {"tok_embeddings", "layers.0.self_attn"}, {"layers.1", "norm"}, {"layers.0.mlp", "output"}}) {
+      v1::ModelPart* const part = made.compile.add_fsdp_backward_buckets();
+      for (const std::string& module : bucket) part->add_modules(module);
+    }
+    cases.push_back(made);
+  };
+  const auto accumulate = [](Case* c) { c->recipe.mutable_training()->set_global_batch_size(4 * c->world_size); };
+  const auto replicate = [](Case* c) {
+    c->world_size = 4;
+    c->recipe.mutable_parallelism()->set_data_parallel_replicate_degree(2);
+  };
+  add("apart", TinyLlama(), true, [](Case*) {});
+  add("apart_in_order", TinyLlama(), false, [](Case*) {});
+  add("apart_checkpointed_in_bf16_accumulated", TinyLlama(), true, [&](Case* c) {
+    c->recipe.mutable_activation_checkpoint()->set_mode(v1::AC_FULL);
+    c->recipe.mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
+    accumulate(c);
+  });
+  add("apart_kept_parameters", TinyLlama(), true,
+      [](Case* c) { c->recipe.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_NEVER); });
+  add("apart_hsdp", TinyLlama(), true, replicate);
+  add("apart_hsdp_accumulated", TinyLlama(), true, [&](Case* c) { replicate(c), accumulate(c); });
+  for (const int64_t stage : {1, 2}) {
+    const auto zero = [&, stage](Case* c) {
+      c->recipe.mutable_parallelism()->set_zero_stage(stage);
+      accumulate(c);
+    };
+    add(absl::StrCat("apart_zero", stage), TinyLlama(), true, zero);
+    add(absl::StrCat("apart_zero", stage, "_hsdp"), TinyLlama(), true, [&](Case* c) { replicate(c), zero(c); });
+  }
+  add("apart_pipeline", DeepLlama(), true, [](Case* c) {
+    c->world_size = 4;
+    c->recipe.mutable_training()->set_local_batch_size(4);
+    c->recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
+  });
+  return cases;
+}
+
 // Tensor parallel over two ranks or more, cut in every way that there is.
 std::vector<PassCase> AsyncCases() {
   std::vector<PassCase> cases;
@@ -309,6 +354,8 @@ TEST(AsyncTensorParallelOfTwoProcesses, IsMeasured) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, PassesTest, testing::ValuesIn(PassCases()),
+                         [](const auto& info) { return info.param.eager.name; });
+INSTANTIATE_TEST_SUITE_P(Apart, PassesTest, testing::ValuesIn(ApartCases()),
                          [](const auto& info) { return info.param.eager.name; });
 INSTANTIATE_TEST_SUITE_P(AsyncTensorParallel, PassesTest, testing::ValuesIn(AsyncCases()),
                          [](const auto& info) { return info.param.eager.name; });

@@ -247,6 +247,7 @@ const std::map<std::string, std::string>& NotChosen() {
       {"compile.fsdp_bucketing", "is tried on the best recipes, where programs train"},
       {"compile.fsdp_reorder", "is by hand"},
       {"compile.fsdp_buckets", "are by hand, or planned with fsdp_bucketing"},
+      {"compile.fsdp_backward_buckets", "are by hand, or planned with fsdp_bucketing"},
       {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", "is a policy by hand"},
   };
   return *keys;

@@ -136,7 +136,7 @@ def service_works():
     small = [word for word in SMALL if "mixed_precision" not in word and "local_batch" not in word]
     says("lego submit of the example, shortened", 0, ["succeeded at step 3/3"], "lego", "submit", "examples/job.toml", "--watch",
          "--planning.budget_seconds=60", "--planning.constraints=training.mixed_precision_param=float32", *small)
-    says("lego up --stop", 0, ["stopped", "/root/.local/share/legoai"], "lego", "up", "--stop")
+    says("lego up --stop", 0, ["stopped", "/.local/share/legoai"], "lego", "up", "--stop")
     check("nothing is left that runs", "\n".join(ours()))
 
 

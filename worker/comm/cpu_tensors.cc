@@ -4,6 +4,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -121,6 +122,12 @@ class CountingAllocator : public c10::Allocator {
 }  // namespace
 
 void UseKnownCpuKernels() { setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 0); }
+
+void KeepFreedMemory() {
+  constexpr int kLargestThreshold = 32 << 20, kKept = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kLargestThreshold);
+  mallopt(M_TRIM_THRESHOLD, kKept);
+}
 
 bool OneDnnComputesBfloat16() {
   static const auto supported =

@@ -10,6 +10,11 @@ namespace legoai::comm {
 // An existing ONEDNN_MAX_CPU_ISA is kept. Call it in main(), before the first tensor and the first thread.
 void UseKnownCpuKernels();
 
+// Has malloc keep freed blocks of up to 32 MiB (glibc's largest M_MMAP_THRESHOLD) for the next step. Otherwise it returns the top
+// of its heap to the kernel in every step, and takes it back by page faults, which small models' steps feel (docs/benchmarks.md).
+// Whatever a prediction is measured with must do as the trainer does. Call it in main().
+void KeepFreedMemory();
+
 // Whether LibTorch computes bfloat16 products with oneDNN here, in blocks from the allocator. It does so on CPUs with AVX-512, if
 // ONEDNN_MAX_CPU_ISA permits; elsewhere its own loops compute them without buffers. The answer is LibTorch's own and fixed for
 // the process: call UseKnownCpuKernels first. Thread-safe.

@@ -5,8 +5,11 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -61,6 +64,40 @@ TEST(CpuKernels, OneDnnComputesBfloat16WhereTheCpuHasAvx512) {
   const bool avx512 = flags.count("avx512bw") + flags.count("avx512vl") + flags.count("avx512dq") == 3;
   unsetenv(kVariable);
   ExpectAnswers(nullptr, avx512, !avx512 || flags.count("avx512_bf16") > 0);
+}
+
+// Page faults of a step that makes 128 tensors of 1 MiB, live all at once, and frees them.
+int64_t FaultsOfStep() {
+  const auto faults = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+  };
+  const int64_t before = faults();
+  std::vector<at::Tensor> tensors;
+  for (int i = 0; i < 128; ++i) tensors.push_back(at::ones({1 << 18}));
+  tensors.clear();
+  return faults() - before;
+}
+
+TEST(CpuMemory, FreedBlocksAreKeptForTheNextStep) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  constexpr int kWarmUp = 8;  // until blocks of this alignment have found their places
+  EXPECT_EXIT(
+      {
+        KeepFreedMemory();
+        for (int i = 0; i < kWarmUp; ++i) FaultsOfStep();
+        const int64_t again = FaultsOfStep();
+        std::fprintf(stderr, "faults: %lld\n", static_cast<long long>(again));
+        std::_Exit(again < 100 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "faults: ");
+  EXPECT_EXIT(
+      {
+        for (int i = 0; i < kWarmUp; ++i) FaultsOfStep();
+        std::_Exit(FaultsOfStep() > 1000 ? 0 : 1);  // what it is for
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(CpuKernels, WithoutAvx512LibTorchsOwnLoopsDo) {

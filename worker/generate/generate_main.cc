@@ -214,6 +214,7 @@ int Main(const std::string& path) {
 
 int main(int argc, char** argv) {
   legoai::comm::UseKnownCpuKernels();
+  legoai::comm::KeepFreedMemory();
   legoai::launch::SetProgramHelp("legoai-generate RUN|FOLDER < PROMPT (started by lego; see lego generate --help)",
                                  "generate_main.cc");
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);

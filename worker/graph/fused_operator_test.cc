@@ -102,7 +102,7 @@ class RandomProgram {
 
   void AddOne() {
     const Tensor x = Any(), y = Peer(x), z = Peer(x);
-    switch (Below(13)) {
+    switch (Below(16)) {
       case 0: Make("aten::add.Tensor", x, {x, y, 0.5}); return;
       case 1: Make("aten::sub.Tensor", x, {x, y, int64_t{1}}); return;
       case 2: Make("aten::mul.Tensor", x, {x, broadcast_[Below(2)]}); return;
@@ -119,6 +119,11 @@ class RandomProgram {
       case 11:
         if (IsContiguous(x)) return Norm(x);
         return;
+      case 12:
+        if (IsContiguous(x)) return LayerNorm(x);
+        return;
+      case 13: return NormGradient();
+      case 14: b_.Op("aten::add_.Tensor", {x, y, int64_t{1}}, {x}, 1); return;
       default:
         b_.Op("aten::add_.Tensor", {full_[0], Peer(full_[0]), int64_t{1}}, {full_[0]}, 1);  // of an input
     }
@@ -128,16 +133,41 @@ class RandomProgram {
   }
   void Norm(Tensor x) {
     const Tensor out = Like(x), rstd = b_.New(v1::FLOAT32, {shape_[0], shape_[1]});
-    b_.Op("lego::rms_norm", {x, broadcast_[0], 1e-3}, {out, rstd});
+    b_.Op("lego::rms_norm", {x, broadcast_[0], 0.1}, {out, rstd});
     full_.push_back(out);
     kept_.push_back(rstd);
+    norms_.push_back({x, rstd, rstd, false});
   }
+  void LayerNorm(Tensor x) {
+    const std::vector<int64_t> numbers = {shape_[0], shape_[1], 1};
+    const Tensor out = Like(x), mean = b_.New(dtype_, numbers), rstd = b_.New(dtype_, numbers);
+    b_.Op("aten::native_layer_norm", {x, Row(), broadcast_[0], broadcast_[0], 0.1}, {out, mean, rstd});
+    full_.push_back(out);
+    kept_.insert(kept_.end(), {mean, rstd});
+    norms_.push_back({x, mean, rstd, true});
+  }
+  void NormGradient() {
+    if (norms_.empty()) return;
+    const auto [x, mean, rstd, is_layer_norm] = norms_[Below(static_cast<int64_t>(norms_.size()))];
+    const Tensor grad = Peer(x), of_x = Like(x), of_weight = b_.New(dtype_, Row()), row = broadcast_[0];
+    kept_.push_back(of_weight);
+    full_.push_back(of_x);
+    if (!is_layer_norm) {
+      b_.Op("lego::rms_norm_backward", {grad, x, row, rstd}, {of_x, of_weight});
+      return;
+    }
+    const Tensor of_bias = b_.New(dtype_, Row());
+    kept_.push_back(of_bias);
+    b_.Op("aten::native_layer_norm_backward", {grad, x, Row(), mean, rstd, row, row, std::vector<bool>{true, true, true}},
+          {of_x, of_weight, of_bias});
+  }
+  std::vector<int64_t> Row() const { return {shape_[2]}; }
 
   // Some results stay; the others are freed at the end of their use.
   void Finish() {
     Trace made = b_.trace();
     for (const auto& [name, tensor] : bound_) made.inputs[name] = tensor.value;
-    for (size_t i = 0; i < kept_.size(); ++i) made.outputs["rstd" + std::to_string(i)] = kept_[i].value;
+    for (size_t i = 0; i < kept_.size(); ++i) made.outputs["kept" + std::to_string(i)] = kept_[i].value;
     std::vector<std::vector<uint32_t>> frees(made.instructions.size());
     for (size_t i = inputs_; i < full_.size(); ++i) {
       if (i + 1 == full_.size() || Below(3) == 0) {
@@ -172,7 +202,12 @@ class RandomProgram {
   const v1::DType dtype_;
   std::vector<int64_t> shape_;
   TraceBuilder b_;
+  struct Normed {
+    Tensor x, mean, rstd;
+    bool is_layer_norm;
+  };
   std::vector<Tensor> full_, broadcast_, kept_;
+  std::vector<Normed> norms_;
   std::map<std::string, Tensor> bound_;
   size_t inputs_ = 0;
 };
@@ -246,6 +281,71 @@ TEST_F(FusedOperatorTest, ComputesWhatItsMembersDidInBfloat16) {
       EXPECT_LE(fused, 4 * members + std::max(1.0, Largest(tensor)) / 128) << name;
     }
   });
+}
+
+// Gradients of two branches are summed in place, go through the gradient of a norm, and are added to that of the residual.
+Trace Residual(bool is_layer_norm, v1::DType dtype, std::vector<int64_t> shape) {
+  TraceBuilder b;
+  std::map<std::string, Tensor> bound;
+  const auto bind = [&](const std::string& name, std::vector<int64_t> sizes, v1::DType type) {
+    std::vector<int64_t> strides(sizes.size(), 1);
+    int64_t elements = 1;
+    for (size_t i = sizes.size(); i-- > 0;) strides[i] = elements, elements *= sizes[i];
+    const uint32_t storage = b.AddStorage(elements * ElementBytes(type), StorageKind::kExternal, Category::kInput, name);
+    return bound[name] = b.View(storage, type, std::move(sizes), std::move(strides));
+  };
+  const std::vector<int64_t> row = {shape.back()};
+  std::vector<int64_t> rows(shape.begin(), shape.end() - 1);
+  const Tensor up = bind("up", shape, dtype), gate = bind("gate", shape, dtype), residual = bind("residual", shape, dtype);
+  const Tensor x = bind("x", shape, dtype), weight = bind("weight", row, dtype), of_x = b.New(dtype, shape);
+  const Tensor of_weight = b.New(dtype, row), of_bias = b.New(dtype, row);
+  b.Op("aten::add_.Tensor", {up, gate, int64_t{1}}, {up}, 1);
+  if (is_layer_norm) {
+    rows.push_back(1);
+    const Tensor mean = bind("mean", rows, dtype), rstd = bind("rstd", rows, dtype);
+    b.Op("aten::native_layer_norm_backward", {up, x, row, mean, rstd, weight, weight, std::vector<bool>{true, true, true}},
+         {of_x, of_weight, of_bias});
+  } else {
+    b.Op("lego::rms_norm_backward", {up, x, weight, bind("rstd", rows, v1::FLOAT32)}, {of_x, of_weight});
+  }
+  b.Op("aten::add_.Tensor", {residual, of_x, int64_t{1}}, {residual}, 1);
+  b.Free(b.StorageOf(of_x));
+  Trace trace = b.trace();
+  for (const auto& [name, tensor] : bound) trace.inputs[name] = tensor.value;
+  trace.outputs["of_weight"] = of_weight.value;
+  if (is_layer_norm) trace.outputs["of_bias"] = of_bias.value;
+  return trace;
+}
+
+TEST_F(FusedOperatorTest, TakesTheGradientOfANormBetweenSums) {
+  const std::string names[] = {"lego::rms_norm_backward", "aten::native_layer_norm_backward"};
+  for (const bool is_layer_norm : {false, true}) {
+    for (const v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16}) {
+      for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 3, 8}, {3, 40, 100}, {8, 8, 8}, {5, 16}}) {
+        SCOPED_TRACE(absl::StrCat(names[is_layer_norm], " ", v1::DType_Name(dtype), " ", shape.back()));
+        const Trace trace = Residual(is_layer_norm, dtype, shape), fused = FuseElementwise(trace).value();
+        ASSERT_THAT(TraceFindings(fused), IsEmpty());
+        ASSERT_THAT(PassFindings(trace, fused), IsEmpty());
+        ASSERT_EQ(FusedCount(fused), 1);
+        EXPECT_EQ(fused.OperatorName(fused.instructions.back()), is_layer_norm ? names[1] : names[0] + ".weight");
+        const Tensors one_by_one = RunOn(trace, 7), together = RunOn(fused, 7);
+        const Tensors exact = RunOn(Residual(is_layer_norm, v1::FLOAT32, shape), 7);
+        for (const auto& [name, tensor] : one_by_one) {
+          const double scale = std::max(1.0, Largest(tensor));
+          if (dtype == v1::FLOAT32) {
+            EXPECT_LE(Difference(tensor, together.at(name)), 2e-5 * scale) << name;
+          } else {
+            EXPECT_LE(Difference(exact.at(name), together.at(name)),
+                      Difference(exact.at(name), tensor) + Largest(exact.at(name)) / 128)
+                << name;
+          }
+          // What stays an operator reads the very sum that was written.
+          const bool is_exact = name == "up" || name.rfind("of_", 0) == 0;
+          EXPECT_TRUE(!is_exact || tensor.equal(together.at(name))) << name;
+        }
+      }
+    }
+  }
 }
 
 // silu(x) y + x of many elements, so that threads share it.

@@ -77,7 +77,10 @@ const char* CType(v1::DType dtype) { return dtype == v1::BFLOAT16 ? "bf16" : "fl
 class Writer {
  public:
   explicit Writer(const FusedKernel& kernel) : kernel_(kernel), width_(kernel.sizes.back()) {
-    for (size_t i = 0; i < kernel.inputs.size(); ++i) registers_.push_back({.input = static_cast<int>(i)});
+    for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+      const bool is_row = kernel.HasRows() && kernel.inputs[i].strides.back() == 0;
+      registers_.push_back({.input = static_cast<int>(i), .is_row = is_row});
+    }
     for (const FusedStatement& statement : kernel.statements) Define(statement);
     for (const Register& r : registers_) levels_ = std::max(levels_, r.level + 1);
     FindShifts();
@@ -94,7 +97,8 @@ class Writer {
       return text;
     }
     for (const int32_t reg : buffered_) absl::StrAppend(&text, "float b", reg, "[", width_, "];\n");
-    absl::StrAppend(&text, "for (long row = begin; row < end; ++row) {\n", Pointers(), absl::StrJoin(passes, ""), "}\n}\n");
+    absl::StrAppend(&text, "for (long row = begin; row < end; ++row) {\n", Pointers(), RowInputs(), absl::StrJoin(passes, ""),
+                    "}\n}\n");
     return text;
   }
 
@@ -103,15 +107,17 @@ class Writer {
     int input = -1;  // or of a statement
     const FusedStatement* statement = nullptr;
     int level = 0;
-    bool is_row = false;  // one number for a row: the sum over it
+    bool is_row = false;  // one number for a row: the sum over it, or an input
   };
 
-  // A sum over the row, and the register that is made of it.
+  // A sum over the row, and what is made of it: a register, or a number of the statement's own.
   struct Sum {
     int level = 0;  // of the pass that takes it
     const FusedStatement* statement = nullptr;
-    enum { kSquares, kMean, kDeviations } of = kSquares;
+    enum { kSquares, kMean, kDeviations, kGradient, kGradientAlong } of = kSquares;
     int32_t row = -1;
+    const char* suffix = "";
+    std::string Name() const { return absl::StrCat(row, suffix); }
   };
 
   void Define(const FusedStatement& statement) {
@@ -129,6 +135,12 @@ class Writer {
       registers_.push_back({.statement = &statement, .level = level + 2});
       registers_.push_back({.statement = &statement, .level = level + 1, .is_row = true});
       registers_.push_back({.statement = &statement, .level = level + 2, .is_row = true});
+    } else if (statement.op == "lego::rms_norm_backward" || statement.op == "aten::native_layer_norm_backward") {
+      const int32_t result = statement.results[0];
+      sums_.push_back({level, &statement, Sum::kGradientAlong, result, "x"});
+      if (statement.op == "aten::native_layer_norm_backward")
+        sums_.push_back({level, &statement, Sum::kGradient, result, "w"});
+      registers_.push_back({.statement = &statement, .level = level + 1});
     } else {
       registers_.push_back({.statement = &statement, .level = level});
     }
@@ -160,6 +172,14 @@ class Writer {
     for (size_t i = 0; i < kernel_.inputs.size(); ++i) add("i", i, kernel_.inputs[i], "const ");
     for (size_t i = 0; i < kernel_.written.size(); ++i) add("w", i, kernel_.written[i].tensor, "");
     for (size_t i = 0; i < kernel_.results.size(); ++i) add("o", i, kernel_.results[i].tensor, "");
+    return text;
+  }
+
+  std::string RowInputs() const {
+    std::string text;
+    for (size_t reg = 0; reg < kernel_.inputs.size(); ++reg) {
+      if (registers_[reg].is_row) absl::StrAppend(&text, "const float s", reg, " = Load(*i", reg, ");\n");
+    }
     return text;
   }
 
@@ -239,6 +259,15 @@ class Writer {
     if (op == "lego::rms_norm") return absl::StrCat(of[0], " * ", row(1), " * ", of[1]);
     if (op == "aten::native_layer_norm")
       return absl::StrCat("(", of[0], " - ", row(1), ") * ", row(2), " * ", of[1], " + ", of[2]);
+    // With n = (x - mean) rstd: rstd (grad weight - mean(grad weight) - n mean(grad weight n)); of RMSNorm the means of x and of
+    // grad weight are left out.
+    const auto norm_gradient = [&](const std::string& rstd, const std::string& weighted, const std::string& from_mean) {
+      const std::string along = absl::StrCat("(", rstd, " * ", rstd, " * ", row(0), "x)");
+      return absl::StrCat(rstd, " * (", of[0], " * ", weighted, " - ", from_mean, " * ", along, ")");
+    };
+    if (op == "lego::rms_norm_backward") return norm_gradient(of[3], of[2], of[1]);
+    if (op == "aten::native_layer_norm_backward")
+      return norm_gradient(of[3], absl::StrCat(of[4], " - ", row(0), "w"), absl::StrCat("(", of[1], " - ", of[2], ")"));
     return absl::UnimplementedError(absl::StrCat(op, " has no C++ in fused kernels"));
   }
 
@@ -248,11 +277,25 @@ class Writer {
     return sums;
   }
   absl::StatusOr<std::string> Term(Body* body, const Sum& sum) {
+    if (sum.of == Sum::kGradient || sum.of == Sum::kGradientAlong) return GradientTerm(body, sum);
     ASSIGN_OR_RETURN(const std::string x, Name(body, sum.statement->operands[0], 0));
     if (sum.of == Sum::kMean) return x;
     if (sum.of == Sum::kSquares) return absl::StrCat(x, " * ", x);
     const std::string from_mean = absl::StrCat("(", x, " - s", sum.statement->results[1], ")");
     return absl::StrCat(from_mean, " * ", from_mean);
+  }
+
+  absl::StatusOr<std::string> GradientTerm(Body* body, const Sum& sum) {
+    const auto& operands = sum.statement->operands;
+    const bool has_mean = sum.statement->op == "aten::native_layer_norm_backward";
+    ASSIGN_OR_RETURN(const std::string grad, Name(body, operands[0], 0));
+    ASSIGN_OR_RETURN(const std::string weight, Name(body, operands[has_mean ? 4 : 2], 0));
+    const std::string weighted = absl::StrCat(grad, " * ", weight);
+    if (sum.of == Sum::kGradient) return weighted;
+    ASSIGN_OR_RETURN(const std::string x, Name(body, operands[1], 0));
+    if (!has_mean) return absl::StrCat(weighted, " * ", x);
+    ASSIGN_OR_RETURN(const std::string mean, Name(body, operands[2], 0));
+    return absl::StrCat(weighted, " * (", x, " - ", mean, ")");
   }
 
   template <class Add>
@@ -272,14 +315,14 @@ class Writer {
     }
     RETURN_IF_ERROR(ForEachOutput([&](const std::string& pointer, const FusedOutput& output) -> absl::Status {
       const Register& r = registers_[output.reg];
-      if (r.is_row || r.level != level) return absl::OkStatus();
+      if ((r.is_row && r.input < 0) || r.level != level) return absl::OkStatus();
       ASSIGN_OR_RETURN(const std::string name, Name(&body, output.reg, 0));
       absl::StrAppend(&stores, "  Store(&", pointer, "[", At(body, 0, output.tensor.strides.back()), "], ", name, ");\n");
       return absl::OkStatus();
     }));
     for (const Sum& sum : sums) {
       ASSIGN_OR_RETURN(const std::string term, Term(&body, sum));
-      absl::StrAppend(&stores, "  a", sum.row, "[lane] += ", term, ";\n");
+      absl::StrAppend(&stores, "  a", sum.Name(), "[lane] += ", term, ";\n");
     }
     return body.text + stores;
   }
@@ -287,7 +330,7 @@ class Writer {
   absl::StatusOr<std::string> Pass(int level) {
     const std::vector<Sum> sums = Sums(level);
     std::string text;
-    for (const Sum& sum : sums) absl::StrAppend(&text, "float a", sum.row, "[16] = {};\n");
+    for (const Sum& sum : sums) absl::StrAppend(&text, "float a", sum.Name(), "[16] = {};\n");
     const bool elements = RangesOverElements(kernel_);
     for (size_t i = 0; i + 1 < bounds_.size(); ++i) {
       ASSIGN_OR_RETURN(const std::string body, Segment(level, bounds_[i], sums));
@@ -310,13 +353,14 @@ class Writer {
 
   // The mean, or 1 / sqrt(mean + eps), and where it is kept.
   void AppendRow(const Sum& sum, std::string* text) {
-    const int32_t row = sum.row;
-    const std::string mean = absl::StrCat("Sum(a", row, ") / ", width_, ".0f");
+    const std::string mean = absl::StrCat("Sum(a", sum.Name(), ") / ", width_, ".0f");
     const std::string eps = Literal(sum.statement->operands.back().number);
-    absl::StrAppend(text, "const float s", row, " = ",
-                    sum.of == Sum::kMean ? mean : absl::StrCat("1.0f / __builtin_sqrtf(", mean, " + ", eps, ")"), ";\n");
+    const bool is_root = sum.of == Sum::kSquares || sum.of == Sum::kDeviations;
+    absl::StrAppend(text, "const float s", sum.Name(), " = ",
+                    is_root ? absl::StrCat("1.0f / __builtin_sqrtf(", mean, " + ", eps, ")") : mean, ";\n");
+    if (!registers_[sum.row].is_row) return;  // of the gradient of a norm nothing but its own result reads it
     ForEachOutput([&](const std::string& pointer, const FusedOutput& output) {
-      if (output.reg == row) absl::StrAppend(text, "Store(", pointer, ", s", row, ");\n");
+      if (output.reg == sum.row) absl::StrAppend(text, "Store(", pointer, ", s", sum.row, ");\n");
       return absl::OkStatus();
     }).IgnoreError();
   }

@@ -135,6 +135,7 @@ at::Tensor DropoutFunction(const at::Tensor& x, const at::Tensor& rng, const at:
 TORCH_LIBRARY_FRAGMENT(lego, m) {
   m.def("rms_norm(Tensor x, Tensor weight, float eps) -> (Tensor out, Tensor rstd)");
   m.def("rms_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor rstd) -> (Tensor grad_x, Tensor grad_weight)");
+  m.def("rms_norm_backward.weight(Tensor grad, Tensor x, Tensor rstd) -> Tensor grad_weight");
   m.def("attention(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor out, Tensor lse)");
   m.def(
       "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float scale) -> "
@@ -147,8 +148,8 @@ TORCH_LIBRARY_FRAGMENT(lego, m) {
 }
 
 TORCH_LIBRARY_IMPL(lego, Autograd, m) {
-  for (const char* name : {"rms_norm", "rms_norm_backward", "attention", "attention_backward", "attention.window",
-                           "attention_backward.window", "dropout"}) {
+  for (const char* name : {"rms_norm", "rms_norm_backward", "rms_norm_backward.weight", "attention", "attention_backward",
+                           "attention.window", "attention_backward.window", "dropout"}) {
     m.impl(name, torch::CppFunction::makeFallthrough());
   }
 }

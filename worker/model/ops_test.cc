@@ -186,6 +186,7 @@ TEST_F(OpsTest, MetaKernelsGiveTheCpusGeometry) {
     at::Tensor x = Random({2, 5, 12}, dtype), w = Random({12}, dtype);
     CompareMeta("lego::rms_norm", {x, w, 1e-5});
     CompareMeta("lego::rms_norm_backward", {x, x, w, Random({2, 5})});
+    CompareMeta("lego::rms_norm_backward", {x, x, Random({2, 5})}, "weight");
     CompareMeta("lego::dropout", {x, at::ones({2}, at::kLong), at::ones({2}, at::kLong), 3, 0.5, 0, std::vector<int64_t>()});
     at::Tensor q = Random({2, 7, 4, 8}, dtype).transpose(1, 2), k = Random({2, 7, 2, 8}, dtype).transpose(1, 2);
     CompareMeta("lego::attention", {q, k, k, true, 0.3});
@@ -195,6 +196,16 @@ TEST_F(OpsTest, MetaKernelsGiveTheCpusGeometry) {
     CompareMeta("lego::attention_backward", {forward[0], q, k, k, forward[0], forward[1], 3, 0.3}, "window");
     at::Tensor dense = Random({2, 4, 7, 8}, dtype);
     CompareMeta("lego::attention", {dense, dense, dense, false, 0.3});
+  }
+}
+
+TEST_F(OpsTest, TheGradientOfARmsNormsWeightAloneIsTheSame) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor grad = Random({2, 5, 12}, dtype), x = Random({2, 5, 12}, dtype), rstd = Random({2, 5});
+    const at::Tensor both = Call("lego::rms_norm_backward", {grad, x, Random({12}, dtype), rstd}, "")[1];
+    EXPECT_TRUE(at::equal(Call("lego::rms_norm_backward", {grad, x, rstd}, "weight")[0], both));
+    EXPECT_THROW(Call("lego::rms_norm_backward", {grad, x, Random({2, 4})}, "weight"), c10::Error);
+    EXPECT_THROW(Call("lego::rms_norm_backward", {grad.transpose(0, 1), x.transpose(0, 1), rstd}, "weight"), c10::Error);
   }
 }
 

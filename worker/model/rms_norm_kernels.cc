@@ -114,14 +114,20 @@ void RunForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
 }
 
 template <class T>
-void RunBackward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                 const at::Tensor& grad_x, const at::Tensor& grad_weight) {
+void RunInputGradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                      const at::Tensor& grad_x) {
+  const int64_t dim = x.size(-1);
+  at::parallel_for(0, rstd.numel(), std::max<int64_t>(1, kGrain / dim), [&](int64_t begin, int64_t end) {
+    InputGradientRows(grad.const_data_ptr<T>(), x.const_data_ptr<T>(), weight.const_data_ptr<T>(), rstd.const_data_ptr<float>(),
+                      grad_x.mutable_data_ptr<T>(), begin, end, dim);
+  });
+}
+
+template <class T>
+void RunWeightGradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& rstd, const at::Tensor& grad_weight) {
   const int64_t dim = x.size(-1), rows = rstd.numel(), blocks = (dim + kColumnBlock - 1) / kColumnBlock;
   const T *g = grad.const_data_ptr<T>(), *xs = x.const_data_ptr<T>();
   const float* r = rstd.const_data_ptr<float>();
-  at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / dim), [&](int64_t begin, int64_t end) {
-    InputGradientRows(g, xs, weight.const_data_ptr<T>(), r, grad_x.mutable_data_ptr<T>(), begin, end, dim);
-  });
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       WeightGradientColumns(g, xs, r, grad_weight.mutable_data_ptr<T>(), rows, dim, block * kColumnBlock,
@@ -145,13 +151,38 @@ TwoTensors RmsNormCpu(const at::Tensor& x, const at::Tensor& weight, double eps)
 TwoTensors RmsNormBackwardCpu(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd) {
   auto [grad_x, grad_weight] = RmsNormBackwardMeta(grad, x, weight, rstd);
   if (x.scalar_type() == at::kFloat) {
-    RunBackward<float>(grad, x, weight, rstd, grad_x, grad_weight);
+    RunInputGradient<float>(grad, x, weight, rstd, grad_x);
+    RunWeightGradient<float>(grad, x, rstd, grad_weight);
   } else if (x.scalar_type() == at::kHalf) {
-    RunBackward<at::Half>(grad, x, weight, rstd, grad_x, grad_weight);
+    RunInputGradient<at::Half>(grad, x, weight, rstd, grad_x);
+    RunWeightGradient<at::Half>(grad, x, rstd, grad_weight);
   } else {
-    RunBackward<at::BFloat16>(grad, x, weight, rstd, grad_x, grad_weight);
+    RunInputGradient<at::BFloat16>(grad, x, weight, rstd, grad_x);
+    RunWeightGradient<at::BFloat16>(grad, x, rstd, grad_weight);
   }
   return {grad_x, grad_weight};
+}
+
+// What compile.fuse leaves of the gradient: on CPUs alone, and of the types that it fuses.
+at::Tensor RmsNormWeightGradientMeta(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& rstd) {
+  TORCH_CHECK(x.dim() >= 1 && grad.sizes() == x.sizes() && grad.scalar_type() == x.scalar_type() && x.is_contiguous() &&
+                  grad.is_contiguous() && rstd.is_contiguous() && rstd.scalar_type() == at::kFloat &&
+                  rstd.numel() * x.size(-1) == x.numel(),
+              "rms_norm_backward.weight: the gradient must be contiguous and like x ", x.sizes(), ", is ", grad.sizes(),
+              "; rstd must have one float32 for each row, is ", rstd.sizes());
+  TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16, "rms_norm_backward.weight: dtype ",
+              x.scalar_type(), "; use float32 or bfloat16");
+  return at::empty({x.size(-1)}, x.options());
+}
+
+at::Tensor RmsNormWeightGradientCpu(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& rstd) {
+  const at::Tensor grad_weight = RmsNormWeightGradientMeta(grad, x, rstd);
+  if (x.scalar_type() == at::kFloat) {
+    RunWeightGradient<float>(grad, x, rstd, grad_weight);
+  } else {
+    RunWeightGradient<at::BFloat16>(grad, x, rstd, grad_weight);
+  }
+  return grad_weight;
 }
 
 // ATen's rstd keeps the reduced dimension; ours does not.
@@ -171,6 +202,7 @@ TwoTensors RmsNormBackwardCuda(const at::Tensor& grad, const at::Tensor& x, cons
 TORCH_LIBRARY_IMPL(lego, CPU, m) {
   m.impl("rms_norm", legoai::model::RmsNormCpu);
   m.impl("rms_norm_backward", legoai::model::RmsNormBackwardCpu);
+  m.impl("rms_norm_backward.weight", legoai::model::RmsNormWeightGradientCpu);
 }
 TORCH_LIBRARY_IMPL(lego, CUDA, m) {
   m.impl("rms_norm", legoai::model::RmsNormCuda);
@@ -179,4 +211,5 @@ TORCH_LIBRARY_IMPL(lego, CUDA, m) {
 TORCH_LIBRARY_IMPL(lego, Meta, m) {
   m.impl("rms_norm", legoai::model::RmsNormMeta);
   m.impl("rms_norm_backward", legoai::model::RmsNormBackwardMeta);
+  m.impl("rms_norm_backward.weight", legoai::model::RmsNormWeightGradientMeta);
 }

@@ -163,7 +163,9 @@ TEST(FusedKernels, SayWhoCompiledThem) {
       const auto captured = CapturePrograms(resolved, at::kCPU).value();
       const std::vector<std::string>& notes = captured.step->notes();
       ASSERT_EQ(notes.size(), first ? 1u : 0u);
-      if (first) EXPECT_THAT(notes[0], HasSubstr("fused kernels were compiled in"));
+      if (first) {
+        EXPECT_THAT(notes[0], HasSubstr("fused kernels were compiled in"));
+      }
     });
   }
 }

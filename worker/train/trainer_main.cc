@@ -56,5 +56,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   legoai::comm::UseKnownCpuKernels();
+  legoai::comm::KeepFreedMemory();
   return legoai::train::Main(argc, argv);
 }

@@ -53,8 +53,13 @@ std::string CommonModule(const std::vector<std::string>& paths) {
 
 class Bucketing {
  public:
-  Bucketing(Trace trace, ShardCollectives found, const std::vector<parallel::FsdpBucket>& buckets)
-      : found_(std::move(found)), buckets_(buckets), rewriter_(std::move(trace)), values_of_(rewriter_.trace().storages.size()) {
+  Bucketing(Trace trace, ShardCollectives found, const std::vector<parallel::FsdpBucket>& buckets,
+            const std::vector<parallel::FsdpBucket>& backward)
+      : found_(std::move(found)),
+        buckets_(buckets),
+        backward_(backward),
+        rewriter_(std::move(trace)),
+        values_of_(rewriter_.trace().storages.size()) {
     for (uint32_t v = 0; v < this->trace().values.size(); ++v) values_of_[this->trace().values[v].storage].push_back(v);
   }
 
@@ -76,7 +81,8 @@ class Bucketing {
     std::vector<Members<C>> all;
     std::map<std::pair<uint32_t, int64_t>, size_t> open;  // by span and bucket
     for (const C& collective : collectives) {
-      const int64_t bucket = parallel::BucketOf(buckets_, collective.parameter);
+      const int64_t bucket =
+          parallel::BucketOf(collective.phase == Phase::kBackward ? backward_ : buckets_, collective.parameter);
       if (bucket < 0) continue;
       const auto [found, fresh] = open.try_emplace({collective.span, bucket}, all.size());
       if (!fresh && std::any_of(all[found->second].begin(), all[found->second].end(),
@@ -335,7 +341,7 @@ class Bucketing {
   }
 
   const ShardCollectives found_;
-  const std::vector<parallel::FsdpBucket>& buckets_;
+  const std::vector<parallel::FsdpBucket>&buckets_, &backward_;  // backward_: of what a backward gathers and reduces
   Rewriter rewriter_;
   std::vector<std::vector<uint32_t>> values_of_;
   std::map<uint32_t, uint32_t> sums_;  // storage of a member's sums -> of its bucket's
@@ -343,9 +349,10 @@ class Bucketing {
 
 }  // namespace
 
-absl::StatusOr<Trace> BucketCollectives(Trace trace, const std::vector<parallel::FsdpBucket>& buckets) {
+absl::StatusOr<Trace> BucketCollectives(Trace trace, const std::vector<parallel::FsdpBucket>& buckets,
+                                        const std::vector<parallel::FsdpBucket>& backward) {
   ASSIGN_OR_RETURN(ShardCollectives found, FindShardCollectives(trace));
-  return Bucketing(std::move(trace), std::move(found), buckets).Run();
+  return Bucketing(std::move(trace), std::move(found), buckets, backward).Run();
 }
 
 }  // namespace legoai::graph

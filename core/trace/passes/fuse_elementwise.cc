@@ -8,6 +8,7 @@
 #include "core/trace/effects.h"
 #include "core/trace/fused_kernel.h"
 #include "core/trace/passes/fusion_groups.h"
+#include "core/trace/passes/norm_gradients.h"
 #include "core/trace/passes/passes.h"
 #include "core/trace/passes/rewriter.h"
 #include "core/trace/passes/step_memory.h"
@@ -105,8 +106,10 @@ class KernelMaker {
 
   void AddInputs(uint32_t i) {
     const FusionCandidate candidate = *FusionCandidateOf(trace_, trace_.instructions[i]);
+    const NormGradient* const gradient = FindNormGradient(candidate.op->name);
+    const bool is_read_anyway = gradient != nullptr && gradient->reads_once;  // by the other part
     for (const uint32_t value : candidate.reads) {
-      bytes_before += BytesOf(value);
+      if (!is_read_anyway) bytes_before += BytesOf(value);
       const bool is_input = std::find(inputs.begin(), inputs.end(), value) != inputs.end();
       if (is_input || known_.count(trace_.values[value].storage) > 0) continue;
       inputs.push_back(value);
@@ -202,15 +205,20 @@ class KernelMaker {
 
 class Fusing {
  public:
-  explicit Fusing(Trace trace)
-      : groups_(FindFusionGroups(trace)), uses_(trace), memory_(trace), rewriter_(std::move(trace)) {}
+  explicit Fusing(Trace trace) : uses_(trace), memory_(trace), rewriter_(std::move(trace)) {
+    for (FusionGroup& group : FindFusionGroups(this->trace())) {
+      if (Pays(&group)) groups_.push_back(std::move(group));
+    }
+  }
+
+  // Whether the instruction becomes a part of a kernel.
+  bool Takes(uint32_t instruction) const {
+    return std::any_of(groups_.begin(), groups_.end(), [&](const FusionGroup& group) {
+      return std::binary_search(group.members.begin(), group.members.end(), instruction);
+    });
+  }
 
   Trace Run() {
-    std::vector<FusionGroup> paying;
-    for (FusionGroup& group : groups_) {
-      if (Pays(&group)) paying.push_back(std::move(group));
-    }
-    groups_ = std::move(paying);
     const Recomputed recomputed = FindRecomputed();
     for (const FusionGroup& group : groups_) {
       KernelMaker made(trace(), uses_, group, recomputed);
@@ -347,7 +355,7 @@ class Fusing {
     }
   }
 
-  std::vector<FusionGroup> groups_;
+  std::vector<FusionGroup> groups_;  // that pay
   const Uses uses_;
   StepMemory memory_;
   Rewriter rewriter_;
@@ -355,6 +363,17 @@ class Fusing {
 
 }  // namespace
 
-absl::StatusOr<Trace> FuseElementwise(Trace trace) { return Fusing(std::move(trace)).Run(); }
+absl::StatusOr<Trace> FuseElementwise(Trace trace) {
+  std::set<uint32_t> whole;  // gradients of norms that no kernel takes: they stay one operator
+  while (true) {
+    SplitTrace split = SplitNormGradients(trace, whole);
+    Fusing fusing(std::move(split.trace));
+    const size_t known = whole.size();
+    for (const auto& [gradient, input_part] : split.input_parts) {
+      if (!fusing.Takes(input_part)) whole.insert(gradient);
+    }
+    if (whole.size() == known) return fusing.Run();
+  }
+}
 
 }  // namespace legoai::graph

@@ -14,11 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/trace/annotation.h"
 #include "core/trace/fused_kernel.h"
-#include "core/trace/live_bytes.h"
 #include "core/trace/passes/pass_check.h"
 #include "core/trace/passes/passes.h"
 #include "core/trace/passes/pipeline.h"
-#include "core/trace/testing/trace_builder.h"
+#include "core/trace/passes/testing/fuse_step.h"
 
 namespace legoai::graph {
 namespace {
@@ -27,66 +26,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using passes_testing::Fused;
+using passes_testing::kShape;
+using passes_testing::Operators;
+using passes_testing::Peak;
+using passes_testing::Step;
 using Tensor = TraceBuilder::Tensor;
-
-const std::vector<int64_t> kShape = {2, 3, 8};
-
-// A builder of tensors of one shape; what is made is freed where the test says.
-struct Step : TraceBuilder {
-  Tensor Make(const std::string& name, std::vector<Arg> arguments, std::vector<int64_t> sizes = kShape) {
-    const Tensor made = New(v1::FLOAT32, std::move(sizes));
-    Op(name, std::move(arguments), {made});
-    return made;
-  }
-  Tensor Mul(Tensor a, Tensor b) { return Make("aten::mul.Tensor", {a, b}); }
-  Tensor Add(Tensor a, Tensor b) { return Make("aten::add.Tensor", {a, b, int64_t{1}}); }
-  Tensor Silu(Tensor a) { return Make("aten::silu", {a}); }
-  void Done(Tensor tensor) { Free(StorageOf(tensor)).phase = phase; }
-  Trace Ending(const std::map<std::string, Tensor>& outputs) {
-    Trace made = trace();
-    for (const auto& [name, tensor] : outputs) made.outputs[name] = tensor.value;
-    return made;
-  }
-};
-
-// Names of operators in their order, with the statements of fused ones.
-std::vector<std::string> Operators(const Trace& trace) {
-  std::vector<std::string> names;
-  for (const Instruction& instruction : trace.instructions) {
-    if (instruction.kind != Instruction::Kind::kOperator) continue;
-    std::string name = trace.OperatorName(instruction);
-    if (const std::string* text = FusedKernelText(trace, instruction)) {
-      const FusedKernel kernel = ParseFusedKernel(*text).value();
-      name = "fused";
-      for (const FusedStatement& statement : kernel.statements) name += " " + statement.op;
-    }
-    names.push_back(name);
-  }
-  return names;
-}
-
-// `kernels`: bytes that operators take while they run, by name.
-int64_t Peak(const Trace& trace, const std::map<std::string, int64_t>& kernels = {}) {
-  LiveBytes live(trace);
-  int64_t peak = live.total();
-  for (const Instruction& instruction : trace.instructions) {
-    live.Run(instruction);
-    const bool is_operator = instruction.kind == Instruction::Kind::kOperator;
-    const auto inside = is_operator ? kernels.find(trace.OperatorName(instruction)) : kernels.end();
-    peak = std::max(peak, live.total() + (inside == kernels.end() ? 0 : inside->second));
-  }
-  return peak;
-}
-
-// With what must hold of every pass.
-Trace Fused(const Trace& trace) {
-  EXPECT_THAT(TraceFindings(trace), IsEmpty()) << "the test's own";
-  Trace fused = FuseElementwise(trace).value();
-  EXPECT_THAT(TraceFindings(fused), IsEmpty());
-  EXPECT_THAT(PassFindings(trace, fused), IsEmpty());
-  EXPECT_LE(Peak(fused), Peak(trace));
-  return fused;
-}
 
 // silu(gate) up, as the forward of a gated feed-forward has it.
 Trace SwiGlu(bool keeps_silu) {
@@ -188,6 +133,26 @@ TEST(FuseElementwise, LeavesNoReaderBeforeWhatItReads) {
   Fused(b.Ending({{"a", a}, {"product", product}, {"m", m}, {"o", o}}));
 }
 
+struct OfNorm {
+  Tensor grad, x, weight, rows, column;  // the last two: a number for each row
+};
+// Gives the gradient of the input; those of the weights are outputs.
+Tensor AddNormGradient(Step* b, const OfNorm& of, bool is_layer_norm, const std::string& name,
+                       std::map<std::string, Tensor>* outputs) {
+  const Tensor of_x = b->New(v1::FLOAT32, {8, 8}), of_weight = b->New(v1::FLOAT32, {8});
+  (*outputs)["weight" + name] = of_weight;
+  if (!is_layer_norm) {
+    b->Op("lego::rms_norm_backward", {of.grad, of.x, of.weight, of.rows}, {of_x, of_weight});
+    return of_x;
+  }
+  const Tensor of_bias = b->New(v1::FLOAT32, {8});
+  (*outputs)["bias" + name] = of_bias;
+  b->Op("aten::native_layer_norm_backward",
+        {of.grad, of.x, std::vector<int64_t>{8}, of.column, of.column, of.weight, of.weight, std::vector<bool>{true, true, true}},
+        {of_x, of_weight, of_bias});
+  return of_x;
+}
+
 // A random program of tensors of one shape, beside operators that pin groups, write what these read, hold memory for a while, or
 // make an event; each tensor is freed somewhere behind its last use, or stays.
 Trace RandomProgram(unsigned seed) {
@@ -200,7 +165,7 @@ Trace RandomProgram(unsigned seed) {
   };
   std::vector<Known> alive;
   for (const char* const name : {"p", "q", "r"}) alive.push_back({b.Input(name, {8, 8}), true});
-  const Tensor row = b.Input("row", {8});
+  const Tensor row = b.Input("row", {8}), rows = b.Input("rows", {8}), column = b.Input("column", {8, 1});
   std::map<std::string, Tensor> outputs;
   const auto any = [&] { return alive[below(alive.size())].tensor; };
   const auto make = [&](const std::string& name, std::vector<TraceBuilder::Arg> arguments) {
@@ -210,7 +175,7 @@ Trace RandomProgram(unsigned seed) {
   const size_t operators = 8 + below(16);
   for (size_t i = 0; i < operators; ++i) {
     const Tensor x = any(), y = any(), z = any();
-    switch (below(16)) {
+    switch (below(19)) {
       case 0: make("aten::add.Tensor", {x, y, int64_t{1}}); break;
       case 1:
       case 2: make("aten::mul.Tensor", {x, y}); break;
@@ -226,6 +191,9 @@ Trace RandomProgram(unsigned seed) {
       case 12: b.Done(b.Make("test::make", {}, {8, 8, static_cast<int64_t>(1 + below(4))})); break;
       case 13: b.RecordEvent(comm::kCompute, ++events); break;
       case 14: b.phase = below(4) == 0 ? Phase::kBackward : b.phase; break;
+      case 15:
+      case 16:
+      case 17: alive.push_back({AddNormGradient(&b, {x, y, row, rows, column}, i % 3 == 0, absl::StrCat(i), &outputs)}); break;
       default: {
         const Tensor out = b.New(v1::FLOAT32, {8, 8}), rstd = b.New(v1::FLOAT32, {8, 1});
         b.Op("lego::rms_norm", {x, row, 1e-5}, {out, rstd});

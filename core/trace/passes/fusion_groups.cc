@@ -42,7 +42,11 @@ std::optional<double> Shift(const InstructionView& op, const Geometry& of) {
 // Finds groups, instruction by instruction.
 class Grouping {
  public:
-  explicit Grouping(const Trace& trace) : trace_(trace), last_write_(trace.storages.size()) {}
+  explicit Grouping(const Trace& trace)
+      : trace_(trace),
+        last_write_(trace.storages.size()),
+        last_use_(trace.storages.size()),
+        is_used_elsewhere_(trace.storages.size()) {}
 
   std::vector<FusionGroup> Run() {
     for (uint32_t i = 0; i < trace_.instructions.size(); ++i) Step(i);
@@ -84,9 +88,16 @@ class Grouping {
 
   void Note(uint32_t i, const FusionGroup* group) {
     const Operands operands = OperandsOf(trace_, trace_.instructions[i]);
+    const bool on_compute = trace_.instructions[i].stream == comm::kCompute;
+    for (const std::vector<uint32_t>* values : {&operands.reads, &operands.writes, &operands.results}) {
+      for (const uint32_t value : *values) {
+        last_use_[StorageOf(value)] = i + 1;
+        if (!on_compute) is_used_elsewhere_[StorageOf(value)] = true;
+      }
+    }
     for (const std::vector<uint32_t>* values : {&operands.writes, &operands.results}) {
       for (const uint32_t value : *values) {
-        last_write_[StorageOf(value)] = {i + 1, trace_.instructions[i].stream == comm::kCompute, group};
+        last_write_[StorageOf(value)] = {i + 1, on_compute, group};
       }
     }
   }
@@ -141,16 +152,29 @@ class Grouping {
       if (!LiesWhereItWasMade(GeometryOf(value), GeometryOf(made->second), group.sizes)) return false;
     }
     if (!candidate.op->in_place) return true;
-    // Where rows are passed over more than once an element may be read after it was written.
-    if (group.along_rows || group.is_pinned) return false;
+    if (group.rolls) return false;  // an element may be read after it was written
     const uint32_t target = candidate.results[0];
     const auto read = group.read.find(StorageOf(target));
-    return read == group.read.end() || (read->second.size() == 1 && *read->second.begin() == target);
+    if (read == group.read.end()) return true;
+    // Where rows are passed over more than once, a later pass may read what was there before.
+    if (group.along_rows) return group.written.count(StorageOf(target)) > 0;
+    return read->second.size() == 1 && *read->second.begin() == target;
+  }
+
+  // Whether nobody reads or writes, from the group's place on, what the member writes in place.
+  bool MayWriteAhead(const FusionCandidate& candidate, const FusionGroup& group) const {
+    const uint32_t target = StorageOf(candidate.results[0]);
+    const auto is_before = [&](const std::shared_ptr<FusionGroup>& other) {
+      return other.get() == &group || !Touches(*other, target) || (other->is_pinned && other->place < group.place);
+    };
+    return last_use_[target] <= group.place && is_used_elsewhere_[target] == 0 &&
+           std::all_of(open_.begin(), open_.end(), is_before) && std::all_of(kept_.begin(), kept_.end(), is_before);
   }
 
   // Whether the member may run at the group's place, before others that were before it.
   bool MayComeForward(const FusionCandidate& candidate, const FusionGroup& group) const {
     if (!group.is_pinned) return true;
+    if (candidate.op->in_place && !MayWriteAhead(candidate, group)) return false;
     return std::all_of(candidate.reads.begin(), candidate.reads.end(), [&](uint32_t value) {
       const Write& write = last_write_[StorageOf(value)];
       if (group.written.count(StorageOf(value)) > 0) return write.group == &group;
@@ -160,7 +184,7 @@ class Grouping {
   }
 
   bool MayJoin(const FusionCandidate& candidate, const FusionGroup& group) const {
-    return Fits(candidate, group) && MayComeForward(candidate, group) && !(group.in_place && candidate.op->along_rows);
+    return Fits(candidate, group) && MayComeForward(candidate, group) && !(group.in_place && candidate.op->rolls);
   }
 
   void Add(uint32_t i, const FusionCandidate& candidate, FusionGroup* group) {
@@ -170,6 +194,7 @@ class Grouping {
     for (const uint32_t value : candidate.results) group->written[StorageOf(value)] = value;
     group->members.push_back(i);
     group->along_rows = group->along_rows || candidate.op->along_rows;
+    group->rolls = group->rolls || candidate.op->rolls;
     group->in_place = group->in_place || candidate.op->in_place;
     if (!group->is_pinned) group->place = i + 1;
   }
@@ -216,6 +241,7 @@ class Grouping {
     into->members = std::move(members);
     into->place = std::max(into->place, from.place);
     into->along_rows = into->along_rows || from.along_rows;
+    into->rolls = into->rolls || from.rolls;
     into->written.insert(from.written.begin(), from.written.end());
     for (const auto& [storage, values] : from.read) into->read[storage].insert(values.begin(), values.end());
     for (Write& write : last_write_) {
@@ -226,6 +252,8 @@ class Grouping {
 
   const Trace& trace_;
   std::vector<Write> last_write_;
+  std::vector<uint32_t> last_use_;       // 1 + the instruction
+  std::vector<char> is_used_elsewhere_;  // on another stream
   std::vector<std::shared_ptr<FusionGroup>> open_, kept_;  // kept: what last_write_ points to
   std::vector<FusionGroup> closed_;
   std::tuple<Phase, int32_t, int32_t> mark_;
@@ -287,6 +315,9 @@ std::optional<FusionCandidate> FusionCandidateOf(const Trace& trace, const Instr
       if (op.Result(i) == nullptr) return std::nullopt;
       made.results.push_back(trace.results[instruction.first_result + i].index);
     }
+    for (int i = made.op->results; i < op.result_count(); ++i) {
+      if (op.Result(i) != nullptr) return std::nullopt;  // the whole gradient of a norm
+    }
   }
   if (made.reads.empty() || !std::all_of(made.reads.begin(), made.reads.end(), is_float) ||
       !std::all_of(made.results.begin(), made.results.end(), is_float))
@@ -307,7 +338,11 @@ std::optional<FusionCandidate> FusionCandidateOf(const Trace& trace, const Instr
   }
   const std::vector<int64_t> row = {made.sizes.back()};
   if (made.op->name == "aten::native_layer_norm" && op.Constant<std::vector<int64_t>>(1) != row) return std::nullopt;
+  if (made.op->name == "aten::native_layer_norm_backward" && op.Constant<std::vector<int64_t>>(2) != row) return std::nullopt;
   if (made.op->is_tanh_gelu && op.Constant<std::string>(op.argument_count() - 1) != "tanh") return std::nullopt;
+  const Geometry& last = trace.geometries[trace.values[made.reads.back()].geometry];
+  if (made.op->name == "lego::rms_norm_backward" && last.sizes.size() != made.sizes.size())
+    return std::nullopt;  // numbers of rows, without a last dimension
   for (const uint32_t value : made.reads) {
     if (!BroadcastStrides(trace.geometries[trace.values[value].geometry], made.sizes)) return std::nullopt;
   }

@@ -38,7 +38,7 @@ struct FusionGroup {
   std::vector<int64_t> sizes;
   uint32_t place = 0;      // the instruction before which it runs
   bool is_pinned = false;  // the place stays, and members that come later come forward
-  bool along_rows = false, in_place = false;
+  bool along_rows = false, rolls = false, in_place = false;
   // By storage: the value that a member made or wrote last, and the values that were read before any member wrote them.
   std::map<uint32_t, uint32_t> written;
   std::map<uint32_t, std::set<uint32_t>> read;

@@ -10,6 +10,7 @@
 #include "core/trace/annotation.h"
 #include "core/trace/effects.h"
 #include "core/trace/fused_kernel.h"
+#include "core/trace/passes/norm_gradients.h"
 #include "core/trace/passes/rewriter.h"
 #include "core/trace/verify.h"
 #include "core/trace/views.h"
@@ -281,6 +282,7 @@ class Contents {
   void Run(const Instruction& instruction) {
     if (const std::string* const text = FusedKernelText(trace_, instruction)) return RunFused(instruction, *text);
     const std::string& name = trace_.OperatorName(instruction);
+    if (const NormGradient* const gradient = FindNormGradient(name)) return RunNormGradient(instruction, *gradient);
     size_t hash = std::hash<std::string>()(name);
     const InstructionView op(trace_, instruction);
     op.ForEachInput([&](int, uint32_t value) { hash = Mix(hash, Read(value)); });
@@ -295,6 +297,31 @@ class Contents {
       if (std::none_of(operands.writes.begin(), operands.writes.end(), is_it)) Set(value, Made(hash, number));
       ++number;
     });
+  }
+  // Whole or in parts, which are each of what they read.
+  void RunNormGradient(const Instruction& instruction, const NormGradient& gradient) {
+    const InstructionView op(trace_, instruction);
+    const auto value_at = [&](int i) { return trace_.results[instruction.first_result + i].index; };
+    const auto read = [&](const std::string& part, const std::vector<int>& positions) {
+      size_t hash = std::hash<std::string>()(part);
+      for (const int position : positions) {
+        if (op.Input(position) != nullptr) hash = Mix(hash, of_[op.Input(position)->storage]);
+      }
+      return hash;
+    };
+    const bool is_part = op.name() == gradient.weight_name;
+    std::vector<int> all(op.argument_count());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+    const std::string name(gradient.name);
+    const size_t weights = read(name + " weights", is_part ? all : gradient.weight_reads);
+    if (!is_part && op.Result(0) != nullptr) Set(value_at(0), Made(read(name, FindFusible(name)->tensors), 0));
+    bool has_weights = false;
+    for (int i = is_part ? 0 : 1; i < op.result_count(); ++i) {
+      if (op.Result(i) == nullptr) continue;
+      Set(value_at(i), Made(weights, is_part ? i + 1 : i));
+      has_weights = true;
+    }
+    if (has_weights) calls_.push_back(weights);
   }
   static size_t Written(size_t before, size_t hash) { return Mix(Mix(hash, 1), before); }
   static size_t Made(size_t hash, size_t number) { return Mix(Mix(hash, 2), number); }

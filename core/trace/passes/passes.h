@@ -25,8 +25,9 @@ absl::StatusOr<Trace> GatherAtUse(Trace trace);
 
 // "bucket_collectives": the gathers of a bucket become one, at the place of the first, and its reductions one, at the place of
 // the last: what is sent is copied into one buffer, and copied out of it, or read in it, as before. Sums over replicas that
-// follow become one, too.
-absl::StatusOr<Trace> BucketCollectives(Trace trace, const std::vector<parallel::FsdpBucket>& buckets);
+// follow become one, too. `backward`: the buckets of what a backward gathers and reduces; `buckets`: of all else.
+absl::StatusOr<Trace> BucketCollectives(Trace trace, const std::vector<parallel::FsdpBucket>& buckets,
+                                        const std::vector<parallel::FsdpBucket>& backward);
 
 // "reorder_collectives": in forward a gather begins before the wait for the one before it, so that it runs beside the copies out
 // of that and what they are for; in backward it begins after these copies, as the reduction under way runs beside them. A

@@ -224,7 +224,13 @@ std::vector<Trace> TwoRanks(int microbatches, bool replicated = false) {
 }
 
 const std::vector<parallel::FsdpBucket> kLayers = {{"layers.0"}, {"layers.1"}};
-const auto kBucket = [](Trace trace) { return BucketCollectives(std::move(trace), kLayers); };
+const auto kBucket = [](Trace trace) { return BucketCollectives(std::move(trace), kLayers, kLayers); };
+
+// Other buckets in backward than in forward.
+const auto kApart = [](Trace trace) {
+  return BucketCollectives(std::move(trace), kLayers,
+                           {{"tok_embeddings", "layers.0", "layers.1.norm"}, {"layers.1.mlp", "output"}});
+};
 
 std::vector<std::string> Outline(const Trace& trace) {
   std::vector<std::string> lines;
@@ -253,6 +259,7 @@ TEST(Passes, LeaveTheNumbersOfBothRanks) {
                                      {GatherAtUse, ReorderCollectives},
                                      {GatherAtUse, kBucket},
                                      {GatherAtUse, kBucket, ReorderCollectives},
+                                     {GatherAtUse, kApart, ReorderCollectives},
                                      {kBucket, ReorderCollectives}};
     for (size_t p = 0; p < all.size(); ++p) {
       const std::vector<Trace> after = After(traces, all[p]);
@@ -282,6 +289,13 @@ TEST(BucketCollectives, HasOneOfEachForABucketWithTheSameBytes) {
   EXPECT_EQ(after.collectives, 4 * 3);         // two layers, and two parameters in no bucket
   EXPECT_EQ(before.collective_bytes, after.collective_bytes);
   EXPECT_EQ(before.storages - after.storages, 2 * 4 * 2);  // in each layer three became one of the buffers and of the sums
+}
+
+TEST(BucketCollectives, OfForwardAndBackwardMayDiffer) {
+  const std::vector<Trace> traces = TwoRanks(1);
+  const TraceStatistics before = StatisticsOf(traces[0]), after = StatisticsOf(After(traces, {GatherAtUse, kApart})[0]);
+  EXPECT_EQ(after.collectives, 4 + 2 + 2);  // forward, backward, gradient
+  EXPECT_EQ(before.collective_bytes, after.collective_bytes);
 }
 
 TEST(BucketCollectives, HasOneSumOverReplicasForABucket) {

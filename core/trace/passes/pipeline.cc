@@ -37,9 +37,11 @@ std::vector<Pass> PassesOf(const parallel::ResolvedRecipe& resolved) {
   if (parallel::PassesJoinCollectives(recipe)) {
     passes.push_back({"gather_at_use", GatherAtUse});
     if (recipe.compile().fsdp_bucketing() == v1::BUCKET_BY_MODULES) {
-      auto buckets = parallel::FsdpBuckets(recipe, resolved.model().num_hidden_layers());
-      passes.push_back({"bucket_collectives",
-                        [buckets = std::move(buckets)](Trace trace) { return BucketCollectives(std::move(trace), buckets); }});
+      const int64_t layers = resolved.model().num_hidden_layers();
+      passes.push_back({"bucket_collectives", [forward = parallel::FsdpBuckets(recipe, layers),
+                                               backward = parallel::FsdpBackwardBuckets(recipe, layers)](Trace trace) {
+                          return BucketCollectives(std::move(trace), forward, backward);
+                        }});
     }
     if (recipe.compile().fsdp_reorder()) passes.push_back({"reorder_collectives", ReorderCollectives});
   }

@@ -21,7 +21,8 @@ class TraceBuilder {
   struct List {
     std::vector<Tensor> tensors;
   };
-  using Arg = std::variant<Tensor, List, int64_t, double, bool, std::vector<int64_t>, std::string, std::monostate>;
+  using Arg = std::variant<Tensor, List, int64_t, double, bool, std::vector<int64_t>, std::vector<bool>, std::string,
+                           std::monostate>;
 
   uint32_t AddStorage(int64_t bytes, StorageKind kind = StorageKind::kInner, Category category = Category::kActivation,
                       std::string name = "") {
@@ -112,6 +113,7 @@ class TraceBuilder {
     if (const auto* integer = std::get_if<int64_t>(&argument)) trace_.constants.emplace_back(*integer);
     if (const auto* real = std::get_if<double>(&argument)) trace_.constants.emplace_back(*real);
     if (const auto* integers = std::get_if<std::vector<int64_t>>(&argument)) trace_.constants.emplace_back(*integers);
+    if (const auto* booleans = std::get_if<std::vector<bool>>(&argument)) trace_.constants.emplace_back(*booleans);
     if (const auto* boolean = std::get_if<bool>(&argument)) trace_.constants.emplace_back(*boolean);
     if (const auto* text = std::get_if<std::string>(&argument)) trace_.constants.emplace_back(*text);
     if (std::get_if<std::monostate>(&argument) != nullptr) trace_.constants.emplace_back(std::monostate());

@@ -57,6 +57,7 @@ std::string ReadAll(int fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   UseKnownCpuKernels();
+  KeepFreedMemory();
   at::set_num_threads(1);
   int code = 0;
   try {
