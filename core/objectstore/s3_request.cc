@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -51,7 +52,12 @@ class Handle {
 
 using Headers = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
 
-void Add(Headers* headers, const std::string& line) { headers->reset(curl_slist_append(headers->release(), line.c_str())); }
+void Add(Headers* headers, const std::string& line) {
+  curl_slist* const longer = curl_slist_append(headers->get(), line.c_str());
+  if (longer == nullptr) throw std::bad_alloc();
+  headers->release();
+  headers->reset(longer);
+}
 
 struct Transfer {
   CURL* curl;
@@ -110,25 +116,46 @@ bool MayPass(CURLcode code) {
   }
 }
 
-void SetConnection(CURL* curl, const S3Options& options) {
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  curl_easy_setopt(curl, CURLOPT_PROXY, "");
-  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);  // a signature is of one host
-  curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
-  curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L);
-  curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L);
-  if (!options.ca_bundle.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, options.ca_bundle.c_str());
-  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, kSlowBytesPerSecond);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, kSlowSeconds);
-  curl_easy_setopt(curl, CURLOPT_SOCKOPTFUNCTION, CloseOnExec);
-  curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 512L << 10);
-  curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, 512L << 10);
-  curl_easy_setopt(curl, CURLOPT_USERNAME, options.access_key.c_str());
-  curl_easy_setopt(curl, CURLOPT_PASSWORD, options.secret_key.c_str());
-  curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", options.region, ":s3").c_str());
+// Sets the options of a request. One that is not taken ends it: a libcurl that is too old for signatures would send it without.
+class Options {
+ public:
+  explicit Options(CURL* curl) : curl_(curl) {}
+  template <typename Value>
+  void Set(CURLoption option, Value value) {
+    const CURLcode code = curl_easy_setopt(curl_, option, value);
+    if (code == CURLE_OK || !failure_.empty()) return;
+    const curl_easyoption* const known = curl_easy_option_by_id(option);
+    failure_ = absl::StrCat("libcurl ", curl_version_info(CURLVERSION_NOW)->version, " does not take the option ",
+                            known != nullptr ? known->name : absl::StrCat(option), ": ", curl_easy_strerror(code),
+                            "; 7.85 or a later one is needed");
+  }
+  void Set(CURLoption option, const std::string& value) { Set(option, value.c_str()); }
+  const std::string& failure() const { return failure_; }
+
+ private:
+  CURL* const curl_;
+  std::string failure_;
+};
+
+void SetConnection(const S3Options& options, Options* curl) {
+  curl->Set(CURLOPT_NOSIGNAL, 1L);
+  curl->Set(CURLOPT_PROTOCOLS_STR, "http,https");
+  curl->Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  curl->Set(CURLOPT_PROXY, "");
+  curl->Set(CURLOPT_FOLLOWLOCATION, 0L);  // a signature is of one host
+  curl->Set(CURLOPT_PATH_AS_IS, 1L);
+  curl->Set(CURLOPT_SSL_VERIFYPEER, 1L);
+  curl->Set(CURLOPT_SSL_VERIFYHOST, 2L);
+  if (!options.ca_bundle.empty()) curl->Set(CURLOPT_CAINFO, options.ca_bundle);
+  curl->Set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  curl->Set(CURLOPT_LOW_SPEED_LIMIT, kSlowBytesPerSecond);
+  curl->Set(CURLOPT_LOW_SPEED_TIME, kSlowSeconds);
+  curl->Set(CURLOPT_SOCKOPTFUNCTION, CloseOnExec);
+  curl->Set(CURLOPT_BUFFERSIZE, 512L << 10);
+  curl->Set(CURLOPT_UPLOAD_BUFFERSIZE, 512L << 10);
+  curl->Set(CURLOPT_USERNAME, options.access_key);
+  curl->Set(CURLOPT_PASSWORD, options.secret_key);
+  curl->Set(CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", options.region, ":s3"));
 }
 
 std::string Sha256(std::string_view text) {
@@ -138,20 +165,19 @@ std::string Sha256(std::string_view text) {
   return absl::BytesToHexString(std::string(reinterpret_cast<const char*>(digest), size));
 }
 
-void SetMessage(CURL* curl, const S3Request& request, Headers* headers) {
+void SetMessage(const S3Request& request, Options* curl, Headers* headers) {
   const std::string url = request.query.empty() ? request.url : absl::StrCat(request.url, "?", request.query);
-  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  curl->Set(CURLOPT_URL, url);
   if (request.method == "PUT" || request.method == "POST") {
     // From memory, so that libcurl signs what the body is.
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.body.data() == nullptr ? "" : request.body.data());
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+    curl->Set(CURLOPT_POSTFIELDS, request.body.data() == nullptr ? "" : request.body.data());
+    curl->Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
     Add(headers, "content-type: application/octet-stream");
   } else {
-    curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+    curl->Set(CURLOPT_HTTPGET, 1L);
   }
-  curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request.method.c_str());
-  if (request.bytes > 0)
-    curl_easy_setopt(curl, CURLOPT_RANGE, absl::StrCat(request.offset, "-", request.offset + request.bytes - 1).c_str());
+  curl->Set(CURLOPT_CUSTOMREQUEST, request.method);
+  if (request.bytes > 0) curl->Set(CURLOPT_RANGE, absl::StrCat(request.offset, "-", request.offset + request.bytes - 1));
   // Which libcurl signs, and a store checks the body by.
   Add(headers, "x-amz-content-sha256: " + Sha256(request.body));
   for (const std::string& line : request.headers) Add(headers, line);
@@ -178,15 +204,18 @@ S3Reply Send(const S3Options& options, const S3Request& request) {
   }
   char why[CURL_ERROR_SIZE] = "";
   Headers headers(nullptr, curl_slist_free_all);
-  SetConnection(curl, options);
-  SetMessage(curl, request, &headers);
+  Options set(curl);
+  SetConnection(options, &set);
+  SetMessage(request, &set, &headers);
   if (!options.session_token.empty()) Add(&headers, "x-amz-security-token: " + options.session_token);
-  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
-  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
-  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, Take);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
-  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, Progress);
-  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+  set.Set(CURLOPT_HTTPHEADER, headers.get());
+  set.Set(CURLOPT_ERRORBUFFER, static_cast<char*>(why));
+  set.Set(CURLOPT_WRITEFUNCTION, Take);
+  set.Set(CURLOPT_WRITEDATA, &transfer);
+  set.Set(CURLOPT_XFERINFOFUNCTION, Progress);
+  set.Set(CURLOPT_NOPROGRESS, 0L);
+  reply.failure = set.failure();
+  if (!reply.failure.empty()) return reply;
   const CURLcode code = curl_easy_perform(curl);
   if (code != CURLE_OK) {
     reply.failure = transfer.refused ? "more came than was asked for" : why[0] != '\0' ? why : curl_easy_strerror(code);
