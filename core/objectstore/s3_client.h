@@ -1,11 +1,12 @@
 // The objects of one bucket of an S3 store: Amazon's, or any that speaks its protocol.
 //
-// A request that fails on the way, with a 5xx status, or with one that asks for patience (429, SlowDown, RequestTimeout) is made
-// again after a pause, as often as S3Options::max_attempts says; then the error is Unavailable with what was seen last. Errors
-// that trying again does not mend are FieldErrors at once: PermissionDenied (403), FailedPrecondition (there is no such bucket,
-// or it is in another region), InvalidArgument (other refusals). ResourceExhausted: the store is full. NotFound: there is no such
-// object. No message has a key or a signature in it. Thread-safety: one thread at a time; clients are cheap, and a thread's
-// connections outlive them.
+// A request that fails on the way, with a 5xx status, with one that asks for patience (429, SlowDown, RequestTimeout), or with
+// a reply that no store gives (a 404 without an error of S3, a 200 without what it should bring) is made again after a pause,
+// as often as S3Options::max_attempts says; then the error is Unavailable with what was seen last. Errors that trying again
+// does not mend are FieldErrors at once: PermissionDenied (403, a token that has expired), FailedPrecondition (there is no
+// such bucket, it is in another region, or its lists cannot be right), InvalidArgument (other refusals). ResourceExhausted:
+// the store is full. NotFound: the store says that there is no such object (NoSuchKey). No message has a key or a signature in
+// it. Thread-safety: one thread at a time; clients are cheap, and a thread's connections outlive them.
 #pragma once
 
 #include <cstdint>
@@ -68,9 +69,23 @@ class S3Client {
  private:
   S3Client(S3Options options, std::string bucket) : options_(std::move(options)), bucket_(std::move(bucket)) {}
   S3Request RequestFor(std::string method, const std::string& key, std::string query = "") const;
+  // What a good reply has besides its status, which whoever stands before the store can say, too.
+  struct Proof {
+    const char* root = nullptr;  // a document of this name
+    bool tag = false;            // an ETag
+  };
+  // Both fields are empty where the reply is good.
+  static S3Fault FaultIn(const S3Reply& reply, const Proof& proof);
   // Until it succeeds, is refused, or has been made often enough; in the last two cases the error, and in `fault`, where it is
   // given, what the store said.
-  absl::StatusOr<S3Reply> Make(const S3Request& request, const std::string& what, S3Fault* fault = nullptr);
+  absl::StatusOr<S3Reply> Make(const S3Request& request, const std::string& what, const Proof& proof, S3Fault* fault = nullptr);
+  // Pauses, unless this ends the attempts: then the error.
+  absl::Status Again(const S3Reply& reply, const S3Fault& fault, const std::string& what, int attempt) const;
+  // Page by page, until `take` returns false. `query` is without the prefix.
+  absl::Status ListPages(const std::string& query, const std::string& prefix, const std::function<bool(const S3Listing&)>& take);
+  absl::Status Astray(const std::string& prefix, const std::string& how) const;
+  absl::Status DeleteAtOnce(const std::vector<std::string>& keys);
+  absl::Status Ended(const S3Upload& upload) const;
   absl::Status Refusal(const S3Reply& reply, const S3Fault& fault, const std::string& what) const;
   void Pause(int attempt) const;
   absl::Status CopyThroughHere(const S3Object& from, const std::string& to);

@@ -186,8 +186,37 @@ TEST_F(GatewayTest, AStoreThatComesBackIsWaitedFor) {
   unsetenv("AWS_MAX_ATTEMPTS");
 }
 
+// A page of a listing: what is in it, and what it says of its end.
+std::string Page(const std::string& contents, const std::string& end = "<IsTruncated>false</IsTruncated>") {
+  return Answer(200, absl::StrCat("<ListBucketResult>", end, contents, "</ListBucketResult>"));
+}
+
+std::string GoesOnAt(const std::string& token) {
+  return absl::StrCat("<IsTruncated>true</IsTruncated><NextContinuationToken>", token, "</NextContinuationToken>");
+}
+
+std::string Object(const std::string& key, const std::string& bytes = "1") {
+  return absl::StrCat("<Contents><Key>", key, "</Key><Size>", bytes, "</Size></Contents>");
+}
+
+// As something before the store may send it.
+std::string WithoutTag(const std::string& body) {
+  return absl::StrCat("HTTP/1.1 200 X\r\nContent-Length: ", body.size(), "\r\nConnection: close\r\n\r\n", body);
+}
+
 class ScriptTest : public testing::Test {
  protected:
+  // What a client says who makes each request once.
+  template <typename Work>
+  static absl::Status Once(const std::string& answer, const Work& work) {
+    setenv("AWS_MAX_ATTEMPTS", "1", 1);
+    ScriptedStore store({answer});
+    S3Client client = S3Client::Create("bucket").value();
+    const absl::Status status = work(client);
+    setenv("AWS_MAX_ATTEMPTS", "4", 1);
+    EXPECT_EQ(store.requests().size(), 1u);
+    return status;
+  }
   void SetUp() override { setenv("AWS_MAX_ATTEMPTS", "4", 1); }
   void TearDown() override {
     for (const char* name : {"AWS_MAX_ATTEMPTS", "AWS_SESSION_TOKEN", "http_proxy"}) unsetenv(name);
@@ -237,6 +266,146 @@ TEST_F(ScriptTest, AnErrorInAGoodAnswerIsOne) {
   EXPECT_THAT(store.requests()[0], HasSubstr("<Part><PartNumber>1</PartNumber><ETag>\"tag\"</ETag></Part>"));
 }
 
+// A sound checkpoint is put aside where its files are said to be gone.
+TEST_F(ScriptTest, OnlyAStoreSaysThatAnObjectIsGone) {
+  const auto get = [](S3Client& client) { return client.Get("a").status(); };
+  EXPECT_TRUE(absl::IsNotFound(Once(Refusal(404, "NoSuchKey", ""), get)));
+  const absl::Status page = Once(Answer(404, "<html>no such page</html>"), get);
+  EXPECT_TRUE(absl::IsUnavailable(page)) << page;
+  EXPECT_THAT(std::string(page.message()), HasSubstr("status 404, without an error of S3"));
+  EXPECT_TRUE(absl::IsUnavailable(Once(Answer(404, ""), get)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Once(Refusal(404, "NoSuchBucket", ""), get)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Once(Refusal(404, "NoSuchVersion", ""), get)));
+  EXPECT_TRUE(absl::IsUnavailable(Once(Answer(404, ""), [](S3Client& client) { return client.Delete("a"); })));
+  char byte;
+  const auto range = [&](S3Client& client) { return client.GetRange("a", 0, 1, &byte); };
+  EXPECT_TRUE(absl::IsOutOfRange(Once(Refusal(416, "InvalidRange", ""), range)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Once(Answer(416, ""), range)));
+  // Of an upload it says nothing of an object.
+  const auto part = [](S3Client& client) { return client.UploadPart({"a", "id"}, 1, "x").status(); };
+  EXPECT_TRUE(absl::IsUnavailable(Once(Refusal(404, "NoSuchUpload", ""), part)));
+  ScriptedStore back({Answer(404, ""), Answer(200, "x")});
+  EXPECT_EQ(S3Client::Create("bucket")->Get("a").value(), "x");
+}
+
+TEST_F(ScriptTest, AListingThatMayNotBeWholeIsRefused) {
+  const auto list = [](S3Client& client) { return client.List("a/").status(); };
+  EXPECT_EQ(Once(Page(Object("a/b", "0")), list), absl::OkStatus());
+  for (const std::string& page :
+       {Page(Object("a/b"), ""), Page(Object("a/b"), "<IsTruncated>true</IsTruncated>"),
+        Page(Object("a/b"), "<IsTruncated>perhaps</IsTruncated>"), Page(Object("a/b"), GoesOnAt("")), Page(Object("a/b", "")),
+        Page(Object("a/b", "-1")), Page(Object("a/b", "many")), Page("<Contents><Key>a/b</Key></Contents>"), Page(Object(""))}) {
+    EXPECT_TRUE(absl::IsUnavailable(Once(page, list))) << page;
+  }
+  const auto uploads = [](S3Client& client) { return client.ListUploads("a/").status(); };
+  const auto of = [](const std::string& text) {
+    return Answer(200, absl::StrCat("<ListMultipartUploadsResult>", text, "</ListMultipartUploadsResult>"));
+  };
+  EXPECT_EQ(Once(of("<IsTruncated>false</IsTruncated>"), uploads), absl::OkStatus());
+  for (const std::string text : {"", "<IsTruncated>true</IsTruncated>",
+                                 "<IsTruncated>false</IsTruncated><Upload><Key>a/b</Key></Upload>"})
+    EXPECT_TRUE(absl::IsUnavailable(Once(of(text), uploads))) << text;
+  const std::string again = "<IsTruncated>true</IsTruncated><NextKeyMarker>a/b</NextKeyMarker>";
+  ScriptedStore endless({of(again), of(again), of(again)});
+  EXPECT_TRUE(absl::IsFailedPrecondition(S3Client::Create("bucket")->ListUploads("a/").status()));
+  EXPECT_EQ(endless.requests().size(), 2u);
+}
+
+TEST_F(ScriptTest, AListingGoesOnThroughEmptyPagesAndNotForEver) {
+  {
+    ScriptedStore store({Page("", GoesOnAt("one")), Page(Object("a/bc"), GoesOnAt("two")), Page(Object("a/b", "7"))});
+    EXPECT_EQ(S3Client::Create("bucket")->Bytes("a/b").value(), std::optional<int64_t>(7)) << "in whatever order";
+    EXPECT_THAT(store.requests()[1], HasSubstr("GET /bucket?continuation-token=one&delimiter=%2F&list-type=2&prefix=a%2Fb HTTP"));
+  }
+  {
+    ScriptedStore store({Page("", GoesOnAt("one")), Page(Object("a/c"))});
+    EXPECT_TRUE(S3Client::Create("bucket")->HasAny("a/").value());
+  }
+  ScriptedStore store({Page("", GoesOnAt("one")), Page("", GoesOnAt("two")), Page("", GoesOnAt("one")), Page("")});
+  const absl::Status round = S3Client::Create("bucket")->List("a/").status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(round)) << round;
+  EXPECT_THAT(std::string(round.message()), HasSubstr("without an end"));
+  EXPECT_EQ(store.requests().size(), 3u);
+}
+
+// What is listed is removed.
+TEST_F(ScriptTest, AListingOfOthersIsRefused) {
+  const auto list = [](S3Client& client) { return client.List("runs/a/").status(); };
+  const auto folder = [](S3Client& client) { return client.ListFolder("runs/a/").status(); };
+  for (const char* key : {"runs/b/c", "runs/a", "x", "runs/A/b"}) {
+    const absl::Status all = Once(Page(Object("runs/a/b") + Object(key)), list);
+    EXPECT_TRUE(absl::IsFailedPrecondition(all)) << key << all;
+    EXPECT_THAT(std::string(all.message()), HasSubstr(absl::StrCat("s3://bucket/runs/a/ with ", key)));
+    EXPECT_TRUE(absl::IsFailedPrecondition(Once(Page(Object(key)), folder))) << key;
+    const std::string below = absl::StrCat("<CommonPrefixes><Prefix>", key, "/</Prefix></CommonPrefixes>");
+    if (std::string(key) != "runs/a") {
+      EXPECT_TRUE(absl::IsFailedPrecondition(Once(Page(below), folder))) << key;
+    }
+  }
+}
+
+TEST_F(ScriptTest, SuccessIsProven) {
+  const auto complete = [](S3Client& client) { return client.CompleteUpload({"a", "id"}, {"\"tag\""}, 1); };
+  const auto copy = [](S3Client& client) { return client.Copy({"a", 1}, "b"); };
+  for (const std::string& answer : {Answer(200, ""), Answer(200, "<html/>"), Refusal(200, "InternalError", ""),
+                                    Answer(200, "<Error xmlns=\"http://s3/\"><Code>InternalError</Code></Error>"),
+                                    Answer(200, "<Error/>")}) {
+    EXPECT_TRUE(absl::IsUnavailable(Once(answer, complete))) << answer;
+    EXPECT_TRUE(absl::IsUnavailable(Once(answer, copy))) << answer;
+  }
+  EXPECT_TRUE(absl::IsPermissionDenied(Once(Refusal(200, "AccessDenied", ""), complete)));
+  EXPECT_EQ(Once(Answer(200, "<CopyObjectResult/>"), copy), absl::OkStatus());
+  const auto begin = [](S3Client& client) { return client.BeginUpload("a").status(); };
+  EXPECT_TRUE(absl::IsUnavailable(Once(Answer(200, "<InitiateMultipartUploadResult/>"), begin)));
+  EXPECT_TRUE(absl::IsUnavailable(Once(Answer(200, ""), begin)));
+  EXPECT_TRUE(absl::IsUnavailable(
+      Once(WithoutTag(""), [](S3Client& client) { return client.UploadPart({"a", "id"}, 1, "x").status(); })));
+  EXPECT_TRUE(absl::IsUnavailable(Once(WithoutTag(""), [](S3Client& client) { return client.Put("a", "x"); })));
+  EXPECT_TRUE(absl::IsUnavailable(Once(WithoutTag("x"), [](S3Client& client) { return client.Get("a").status(); })));
+  EXPECT_TRUE(absl::IsUnavailable(
+      Once(Answer(200, "<html/>"), [](S3Client& client) { return client.DeleteAll({"a"}, nullptr); })));
+}
+
+TEST_F(ScriptTest, CodesCountWhateverTheStatus) {
+  const auto put = [](S3Client& client) { return client.Put("a", "b"); };
+  for (const char* code : {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"})
+    EXPECT_TRUE(absl::IsPermissionDenied(Once(Refusal(400, code, ""), put))) << code;
+  EXPECT_TRUE(absl::IsResourceExhausted(Once(Refusal(400, "XMinioAdminBucketQuotaExceeded", ""), put)));
+  EXPECT_TRUE(absl::IsResourceExhausted(Once(Refusal(503, "XMinioStorageFull", ""), put)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Once(Refusal(400, "MalformedXML", ""), put)));
+  for (const char* code : {"RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch", "Throttling"})
+    EXPECT_TRUE(absl::IsUnavailable(Once(Refusal(400, code, ""), put))) << code;
+}
+
+// An old libcurl that knows no signatures would send what it is given without one.
+TEST_F(ScriptTest, AnOptionThatLibcurlDoesNotTakeEndsTheRequest) {
+  ScriptedStore store({Answer(200, "")});
+  S3Options options = OptionsFromEnvironment().value();
+  options.region = std::string(9'000'000, 'a');  // longer than libcurl takes
+  S3Request request;
+  request.url = BucketAddress(options, "bucket");
+  const S3Reply reply = Send(options, request);
+  EXPECT_THAT(reply.failure, HasSubstr("does not take the option AWS_SIGV4"));
+  EXPECT_FALSE(reply.may_pass);
+  EXPECT_THAT(store.requests(), IsEmpty());
+}
+
+TEST_F(ScriptTest, WhatPassesOfARemovalIsTriedAgain) {
+  const auto fault = [](const std::string& code) { return absl::StrCat("<Error><Key>a</Key><Code>", code, "</Code></Error>"); };
+  const auto answer = [](const std::string& faults) {
+    return Answer(200, absl::StrCat("<DeleteResult>", faults, "</DeleteResult>"));
+  };
+  ScriptedStore store({answer(fault("InternalError") + fault("NoSuchKey")), answer(fault("SlowDown")),
+                       answer(fault("NoSuchKey"))});
+  EXPECT_EQ(S3Client::Create("bucket")->DeleteAll({"a", "b"}, nullptr), absl::OkStatus());
+  EXPECT_EQ(store.requests().size(), 3u);
+  const auto remove = [](S3Client& client) { return client.DeleteAll({"a", "b"}, nullptr); };
+  EXPECT_TRUE(absl::IsUnavailable(Once(answer(fault("InternalError")), remove)));
+  EXPECT_TRUE(absl::IsPermissionDenied(Once(answer(fault("InternalError") + fault("AccessDenied")), remove)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Once(answer(fault("InvalidArgument")), remove)));
+  EXPECT_FALSE(Once(answer("<Error/>"), remove).ok());
+}
+
 TEST_F(ScriptTest, ARemovalThatIsRefusedInPartIsAnError) {
   ScriptedStore store({Answer(200, "<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code></Error></DeleteResult>")});
   EXPECT_TRUE(absl::IsPermissionDenied(S3Client::Create("bucket")->DeleteAll({"a", "b"}, nullptr)));
@@ -244,6 +413,7 @@ TEST_F(ScriptTest, ARemovalThatIsRefusedInPartIsAnError) {
 }
 
 TEST_F(ScriptTest, AnswersThatAreNoneAreErrors) {
+  setenv("AWS_MAX_ATTEMPTS", "1", 1);
   for (const std::string& answer : {Answer(200, "no XML"), Answer(200, "<Other/>"), Answer(200, std::string("<\0>", 3))}) {
     ScriptedStore store({answer});
     EXPECT_TRUE(absl::IsUnavailable(S3Client::Create("bucket")->List("a").status()));

@@ -37,7 +37,8 @@ struct S3Fault {
   std::string message;  // for people
 };
 
-// Errors: Unavailable, for a reply that is not the expected document may be a broken one.
+// Errors: Unavailable, for a reply that is not the expected document may be a broken one, and so may one that lacks a part of it:
+// an object's size, whether a listing goes on, what continues it.
 absl::StatusOr<S3Listing> ParseListing(std::string_view xml);
 absl::StatusOr<S3Uploads> ParseUploads(std::string_view xml);
 absl::StatusOr<std::string> ParseUploadId(std::string_view xml);  // of CreateMultipartUpload
@@ -45,10 +46,14 @@ absl::StatusOr<std::string> ParseUploadId(std::string_view xml);  // of CreateMu
 // Empty where the text is no <Error>. Both fields are printable.
 S3Fault ParseFault(std::string_view xml);
 
+// What a reply with a good status says in place of the document `root`: its <Error>, or only a message that it is none. Both
+// fields are empty where it is that document.
+S3Fault FaultUnless(std::string_view xml, const char* root);
+
 // The body of DeleteObjects, which is to tell only what it could not do.
 std::string DeletionOf(const std::vector<std::string>& keys);
-// The first of what it could not do; empty where it did all.
-absl::StatusOr<S3Fault> ParseFirstOfDeletion(std::string_view xml);
+// What it could not do, each with a code.
+absl::StatusOr<std::vector<S3Fault>> ParseFaultsOfDeletion(std::string_view xml);
 
 // The body of CompleteMultipartUpload; `etags` of parts 1, 2, ...
 std::string CompletionOf(const std::vector<std::string>& etags);
