@@ -8,7 +8,8 @@ namespace legoai::checkpoint {
 
 absl::StatusOr<std::unique_ptr<Storage>> StorageOf(const std::string& path) {
   if (!objectstore::IsUrl(path)) return MakeFileStorage();
-  ASSIGN_OR_RETURN(const objectstore::S3Url place, objectstore::ParseS3Url("checkpoint.folder", path));
+  ASSIGN_OR_RETURN(const objectstore::S3Url place,
+                   objectstore::ParseS3Url("checkpoint.folder", path, objectstore::kMostKeyBytes));
   return MakeObjectStorage(place);
 }
 

@@ -13,7 +13,6 @@ namespace legoai::objectstore {
 namespace {
 
 constexpr std::string_view kScheme = "s3://";
-constexpr size_t kMostPrefixBytes = 700;
 
 bool IsBucket(std::string_view name) {
   const auto plain = [](unsigned char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); };
@@ -21,8 +20,8 @@ bool IsBucket(std::string_view name) {
          std::all_of(name.begin(), name.end(), [&](unsigned char c) { return plain(c) || c == '-' || c == '.'; });
 }
 
-bool IsPrefix(const std::string& prefix) {
-  if (prefix.empty() || prefix.size() > kMostPrefixBytes || !IsPrintable(prefix)) return false;
+bool IsPrefix(const std::string& prefix, size_t most_bytes) {
+  if (prefix.empty() || prefix.size() > most_bytes || !IsPrintable(prefix)) return false;
   const std::vector<std::string> parts = absl::StrSplit(prefix, '/');
   return std::none_of(parts.begin(), parts.end(),
                       [](const std::string& part) { return part.empty() || part == "." || part == ".."; });
@@ -32,7 +31,7 @@ bool IsPrefix(const std::string& prefix) {
 
 bool IsUrl(std::string_view text) { return text.find("://") != std::string_view::npos; }
 
-absl::StatusOr<S3Url> ParseS3Url(std::string_view field, std::string_view url) {
+absl::StatusOr<S3Url> ParseS3Url(std::string_view field, std::string_view url, size_t most_bytes) {
   const auto refuse = [&](std::string_view why) {
     return FieldError(field, CutText(url, 200), absl::StrCat(std::string(why), ": write s3://BUCKET/PREFIX"));
   };
@@ -43,8 +42,8 @@ absl::StatusOr<S3Url> ParseS3Url(std::string_view field, std::string_view url) {
   S3Url parsed{std::string(rest.substr(0, slash)), slash == std::string_view::npos ? "" : std::string(rest.substr(slash + 1))};
   if (!IsBucket(parsed.bucket))
     return refuse("its bucket must have 3 to 63 lower-case letters, digits, dots and hyphens, a letter or digit at both ends");
-  if (!IsPrefix(parsed.key))
-    return refuse(absl::StrCat("needs a prefix after the bucket, of at most ", kMostPrefixBytes,
+  if (!IsPrefix(parsed.key, most_bytes))
+    return refuse(absl::StrCat("needs a prefix after the bucket, of at most ", most_bytes,
                                " bytes, without control characters, a slash at its end, or an empty part, `.` or `..`"));
   return parsed;
 }

@@ -31,6 +31,8 @@ TEST(S3Url, OthersAreRefusedWithFieldValueAndRemedy) {
   }
   EXPECT_FALSE(ParseS3Url("f", "s3://bucket/" + std::string(701, 'a')).ok());
   EXPECT_TRUE(ParseS3Url("f", "s3://bucket/" + std::string(700, 'a')).ok());
+  EXPECT_TRUE(ParseS3Url("f", "s3://bucket/" + std::string(1024, 'a'), kMostKeyBytes).ok()) << "with what a run adds";
+  EXPECT_FALSE(ParseS3Url("f", "s3://bucket/" + std::string(1025, 'a'), kMostKeyBytes).ok());
 }
 
 TEST(S3Url, APathIsNone) {
