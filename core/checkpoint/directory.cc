@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
 }
 
 constexpr char kTypeUrl[] = "type.googleapis.com/legoai.v1.CheckpointDamage";
-constexpr char kDamaged[] = ".damaged";
+constexpr char kDamaged[] = ".damaged", kBefore[] = "before-attempt-";
 
 // "step-8.damaged", "step-8.damaged-2".
 bool IsPutAside(const std::string& name) {
@@ -119,6 +119,8 @@ absl::Status RemoveUncommitted(const std::string& root) {
   ASSIGN_OR_RETURN(const auto steps, ListSteps(root, is_not));
   absl::Status removed;
   for (int64_t step : steps) removed.Update(AbandonCheckpoint(root, step));
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  removed.Update(storage->EndUploads(root, nullptr));
   return removed;
 }
 
@@ -171,25 +173,40 @@ absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage) {
   return to;
 }
 
-absl::StatusOr<std::string> PutAllAside(const std::string& root, const std::string& wished) {
+absl::StatusOr<std::string> PutAllAside(const std::string& root, int64_t attempt) {
+  const bool below = IsInObjectStore(root);
   ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
-  ASSIGN_OR_RETURN(const auto names, storage->Names(root));
+  ASSIGN_OR_RETURN(auto names, storage->Names(root));
+  if (below) std::erase_if(names, [](const std::string& name) { return absl::StartsWith(name, kBefore); });
   if (names.empty()) return std::string();
-  ASSIGN_OR_RETURN(const std::string to, FreeName(*storage, wished));
-  RETURN_IF_ERROR(storage->MoveFolder(root, to));
-  return to;
+  ASSIGN_OR_RETURN(const std::string to, FreeName(*storage, absl::StrCat(root, below ? "/" : ".", kBefore, attempt)));
+  if (!below) {
+    RETURN_IF_ERROR(storage->MoveFolder(root, to));
+    return to;
+  }
+  bool any = false;
+  for (const std::string& name : names) {
+    const absl::Status moved = storage->MoveFolder(absl::StrCat(root, "/", name), absl::StrCat(to, "/", name));
+    if (absl::IsNotFound(moved)) continue;  // no folder, or one of uploads that were cut short
+    if (!moved.ok()) return moved;
+    any = true;
+  }
+  return any ? to : std::string();
 }
 
 absl::StatusOr<bool> TakeBack(const std::string& root, int64_t step) {
   const std::string folder = StepDirectory(root, step);
   ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
-  ASSIGN_OR_RETURN(const bool taken, storage->HasFolder(folder));
-  if (taken) return false;
+  ASSIGN_OR_RETURN(const bool committed, IsCommitted(root, step));
+  ASSIGN_OR_RETURN(const bool prepared, LookPrepared(root, step));
+  if (committed || prepared) return false;
   // Names are given in this order, and none is given again while it is there.
   ASSIGN_OR_RETURN(const std::string free, FreeName(*storage, folder + kDamaged));
   std::string latest;
   for (int next = 1; NameOf(folder + kDamaged, next) != free; ++next) latest = NameOf(folder + kDamaged, next);
   if (latest.empty()) return false;
+  // A save that was interrupted, or this where a move takes its time and was cut short.
+  RETURN_IF_ERROR(storage->Remove(folder, nullptr));
   RETURN_IF_ERROR(storage->MoveFolder(latest, folder));
   return true;
 }

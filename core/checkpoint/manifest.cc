@@ -161,12 +161,15 @@ absl::Status FinishCommit(const std::string& root, int64_t step) {
   if (there) return absl::OkStatus();
   const absl::Status committed = CommitManifest(root, step);
   if (!absl::IsNotFound(committed)) return committed;
-  if (storage->IsThere(path).value_or(false)) return absl::OkStatus();  // another process was faster
+  ASSIGN_OR_RETURN(const bool is_now, storage->IsThere(path));
+  if (is_now) return absl::OkStatus();  // another process was faster
   return FieldError(path, "", "is missing", kTorn);
 }
 
 absl::Status UndoCommit(const std::string& root, int64_t step) {
   ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  // What is left of a commit that was cut short in an object store, which would be prepared again.
+  RETURN_IF_ERROR(storage->Remove(PreparedPath(root, step), nullptr));
   // The mark first: without its manifest it would say that this is lost.
   RETURN_IF_ERROR(storage->Remove(MarkPath(root, step), nullptr));
   RETURN_IF_ERROR(storage->Remove(ManifestPath(root, step), nullptr));

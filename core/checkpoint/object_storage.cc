@@ -201,11 +201,16 @@ class ObjectStorage : public Storage {
     const std::string source = KeyOf(from) + "/", target = KeyOf(to) + "/";
     ASSIGN_OR_RETURN(std::vector<S3Object> objects, client_.List(source));
     if (objects.empty()) return absl::NotFoundError(absl::StrCat(from, " is not there"));
-    // Manifests and their marks last there, and first here: the mark without its manifest would say that this is lost.
+    // Manifests and their marks last there, and first here: the mark without its manifest would say that this is lost, and a
+    // prepared manifest without the rest would be committed.
     std::stable_sort(objects.begin(), objects.end(),
                      [](const S3Object& a, const S3Object& b) { return CommitOrder(a.key) < CommitOrder(b.key); });
     for (const S3Object& object : objects) {
-      RETURN_IF_ERROR(client_.Copy(object, target + object.key.substr(source.size())));
+      const absl::Status copied = client_.Copy(object, target + object.key.substr(source.size()));
+      // NotFound is for the caller's folder, which was there.
+      if (absl::IsNotFound(copied))
+        return absl::UnavailableError(absl::StrCat(from, " is changed by another process while it is moved: ", copied.message()));
+      if (!copied.ok()) return copied;
     }
     std::reverse(objects.begin(), objects.end());
     while (!objects.empty() && CommitOrder(objects.front().key) > 0) {
@@ -213,6 +218,15 @@ class ObjectStorage : public Storage {
       objects.erase(objects.begin());
     }
     return client_.DeleteAll(KeysOf(objects), nullptr);
+  }
+
+  absl::Status EndUploads(const std::string& folder, const BytesDone& done) override {
+    ASSIGN_OR_RETURN(const auto uploads, client_.ListUploads(KeyOf(folder) + "/"));
+    for (const S3Upload& upload : uploads) {
+      RETURN_IF_ERROR(client_.AbortUpload(upload));
+      if (done) done(0);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Remove(const std::string& path, const BytesDone& done) override {
@@ -224,13 +238,8 @@ class ObjectStorage : public Storage {
       RETURN_IF_ERROR(client_.Delete(KeyOf(path)));
       removed();
     }
-    const std::string folder = KeyOf(path) + "/";
-    ASSIGN_OR_RETURN(const auto uploads, client_.ListUploads(folder));
-    for (const S3Upload& upload : uploads) {
-      RETURN_IF_ERROR(client_.AbortUpload(upload));
-      removed();
-    }
-    ASSIGN_OR_RETURN(const auto objects, client_.List(folder));
+    RETURN_IF_ERROR(EndUploads(path, done));
+    ASSIGN_OR_RETURN(const auto objects, client_.List(KeyOf(path) + "/"));
     return client_.DeleteAll(KeysOf(objects), removed);
   }
 
@@ -244,7 +253,9 @@ class ObjectStorage : public Storage {
   }
 
   static int CommitOrder(const std::string& key) {
-    return absl::EndsWith(key, "/committed") ? 2 : absl::EndsWith(key, "/manifest.pb") ? 1 : 0;
+    if (absl::EndsWith(key, "/manifest.pb")) return 1;
+    if (absl::EndsWith(key, "/manifest.pb.tmp")) return 2;
+    return absl::EndsWith(key, "/committed") ? 3 : 0;
   }
 
   S3Client client_;

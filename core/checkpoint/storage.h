@@ -73,6 +73,8 @@ class Storage {
   // Atomic in a file system. In an object store every object is copied there and then removed here, manifests first, so that what
   // is left of a move that was cut short is no checkpoint. NotFound: there is no folder `from`.
   virtual absl::Status MoveFolder(const std::string& from, const std::string& to) = 0;
+  // Gives up uploads to this folder, and to all below, that nobody goes on with; in a file system there are none.
+  virtual absl::Status EndUploads(const std::string& folder, const BytesDone& done) = 0;
   // A file or a folder with its contents, uploads that were cut short among them; OK if nothing is there. `done` as RemoveAll of
   // files.h has it.
   virtual absl::Status Remove(const std::string& path, const BytesDone& done) = 0;

@@ -23,6 +23,7 @@
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
 #include "core/objectstore/s3_client.h"
+#include "core/objectstore/testing/scripted_store.h"
 #include "core/objectstore/testing/versitygw.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -168,6 +169,24 @@ TEST_P(StorageTest, DamageIsFoundAndPutAsideAndTakenBack) {
   EXPECT_THAT(*ListPutAside(root_), ElementsAre("step-2.damaged"));
 }
 
+// What was cut short in the place of a checkpoint that was put aside, the move back among it, does not keep that away.
+TEST_P(StorageTest, APlaceWithoutACommitIsNotTaken) {
+  ASSERT_EQ(Save(root_, 2), absl::OkStatus());
+  v1::CheckpointDamage damage;
+  damage.set_directory(root_);
+  damage.set_step(2);
+  ASSERT_TRUE(PutAside(damage).ok());
+  ASSERT_EQ(BeginCheckpoint(root_, 2, 0), absl::OkStatus());
+  ASSERT_EQ(WriteChunks(root_, 2, 100), absl::OkStatus());
+  EXPECT_TRUE(TakeBack(root_, 2).value());
+  EXPECT_EQ(Load(root_, 2, WholeOf({1000})).value(), ContentsOf(2, 1000));
+  ASSERT_TRUE(PutAside(damage).ok());
+  ASSERT_EQ(Prepare(root_, 2, 100), absl::OkStatus());
+  EXPECT_FALSE(TakeBack(root_, 2).value()) << "it may be committed at any time";
+  ASSERT_EQ(CommitManifest(root_, 2), absl::OkStatus());
+  EXPECT_EQ(Load(root_, 2, WholeOf({100})).value(), ContentsOf(2, 100));
+}
+
 TEST_P(StorageTest, ACutOrLostFileIsDamage) {
   for (const int64_t step : {1, 2, 3}) ASSERT_EQ(Save(root_, step), absl::OkStatus());
   fs::resize_file(FileOf(StepDirectory(root_, 1) + "/rank-00000.bin"), 1000);
@@ -183,14 +202,18 @@ TEST_P(StorageTest, ACutOrLostFileIsDamage) {
 
 TEST_P(StorageTest, AllIsPutAsideForANewBeginning) {
   for (const int64_t step : {1, 2}) ASSERT_EQ(Save(root_, step), absl::OkStatus());
-  const std::string aside = root_ + ".before-attempt-2";
-  EXPECT_EQ(PutAllAside(root_, aside).value(), aside);
+  const std::string aside = root_ + (GetParam() ? "/" : ".") + "before-attempt-2";
+  EXPECT_EQ(PutAllAside(root_, 2).value(), aside);
   EXPECT_THAT(Steps(), IsEmpty());
-  EXPECT_EQ(PutAllAside(root_, aside).value(), "");
+  EXPECT_EQ(PutAllAside(root_, 2).value(), "");
   EXPECT_THAT(*ListCheckpoints(aside), ElementsAre(1, 2));
   EXPECT_EQ(Load(aside, 2, WholeOf({1000})).value(), ContentsOf(2, 1000));
   ASSERT_EQ(Save(root_, 1), absl::OkStatus());
-  EXPECT_EQ(PutAllAside(root_, aside).value(), aside + "-2");
+  EXPECT_EQ(PutAllAside(root_, 2).value(), aside + "-2");
+  EXPECT_THAT(*ListCheckpoints(aside), ElementsAre(1, 2));
+  EXPECT_THAT(*ListCheckpoints(aside + "-2"), ElementsAre(1));
+  ASSERT_EQ(RemoveUncommitted(root_), absl::OkStatus());
+  EXPECT_EQ(Load(aside, 2, WholeOf({1000})).value(), ContentsOf(2, 1000)) << "nothing removes it";
 }
 
 // A save whose process is killed while its large file is on the way. What it left is no checkpoint, and is removed.
@@ -220,6 +243,9 @@ TEST_P(StorageTest, AKilledSaveLeavesNothingThatCounts) {
   ASSERT_EQ(RemoveUncommitted(root_), absl::OkStatus());
   EXPECT_THAT(*StorageOf(root_).value()->Names(root_), ElementsAre("step-1"));
   if (GetParam()) {
+    // Of a file of which there is another, since the answer that began this one was lost.
+    ASSERT_TRUE(S3Client::Create("bucket")->BeginUpload("runs/a run/step-1/rank-00000.bin").ok());
+    ASSERT_EQ(RemoveUncommitted(root_), absl::OkStatus());
     EXPECT_THAT(*S3Client::Create("bucket")->ListUploads(""), IsEmpty());
   }
   EXPECT_EQ(Load(root_, 1, WholeOf({1000})).value(), ContentsOf(1, 1000));
@@ -306,6 +332,90 @@ TEST_P(StorageTest, RandomHistoriesLeaveWhatTheyShould) {
   size_t aside = 0;
   for (const auto& [step, count] : model.aside) aside += count;
   EXPECT_EQ(ListPutAside(root_)->size(), aside);
+}
+
+// A store, or what stands before it, that says what it is told.
+class ScriptedStorageTest : public testing::Test {
+ protected:
+  void SetUp() override { setenv("AWS_MAX_ATTEMPTS", "1", 1); }
+  void TearDown() override { unsetenv("AWS_MAX_ATTEMPTS"); }
+
+  static std::string List(const std::string& contents) {
+    return objectstore::Answer(
+        200, absl::StrCat("<ListBucketResult><IsTruncated>false</IsTruncated>", contents, "</ListBucketResult>"));
+  }
+  static std::string Object(const std::string& key) {
+    return absl::StrCat("<Contents><Key>", key, "</Key><Size>1</Size></Contents>");
+  }
+  static inline const std::string kNoUploads = objectstore::Answer(
+      200, "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>");
+};
+
+TEST_F(ScriptedStorageTest, WhatAStoreDoesNotSayIsNoDamage) {
+  using objectstore::Answer;
+  using objectstore::Refusal;
+  for (const std::string& answer : {Answer(404, ""), Answer(404, "<html/>"), Answer(404, "<Error/>"),
+                                    Refusal(404, "NoSuchBucket", ""), Refusal(403, "AccessDenied", "")}) {
+    objectstore::ScriptedStore store({answer});
+    const absl::Status read = ReadManifest(kUrl, 1, "").status();
+    EXPECT_FALSE(read.ok());
+    EXPECT_FALSE(absl::IsDataLoss(read)) << read;
+    EXPECT_FALSE(absl::IsNotFound(read)) << read;
+  }
+  objectstore::ScriptedStore gone({objectstore::Refusal(404, "NoSuchKey", "")});
+  EXPECT_TRUE(absl::IsDataLoss(ReadManifest(kUrl, 1, "").status()));
+}
+
+// Neither manifest nor what was prepared is there; then the store refuses to say whether the manifest came meanwhile.
+TEST_F(ScriptedStorageTest, ACommitIsNotLostBecauseTheStoreRefuses) {
+  const std::string gone = objectstore::Refusal(404, "NoSuchKey", ""), refused = objectstore::Refusal(403, "AccessDenied", "");
+  {
+    objectstore::ScriptedStore store({List(""), List(""), gone, refused});
+    const absl::Status finished = FinishCommit(kUrl, 1);
+    EXPECT_TRUE(absl::IsPermissionDenied(finished)) << finished;
+    EXPECT_EQ(store.requests().size(), 4u);
+  }
+  objectstore::ScriptedStore store({List(""), List(""), gone, List("")});
+  EXPECT_TRUE(absl::IsDataLoss(FinishCommit(kUrl, 1)));
+}
+
+TEST_F(ScriptedStorageTest, NothingOutsideIsRemovedOrMoved) {
+  for (const char* key : {"runs/another run/step-1/rank-00000.bin", "runs/a run", "x"}) {
+    objectstore::ScriptedStore removal(
+        {List(""), kNoUploads, List(Object(key)), objectstore::Answer(200, "<DeleteResult/>")});
+    EXPECT_FALSE(StorageOf(kUrl).value()->Remove(kUrl, nullptr).ok()) << key;
+    EXPECT_EQ(removal.requests().size(), 3u) << key;
+    objectstore::ScriptedStore move({List(Object(key)), objectstore::Answer(200, "<CopyObjectResult/>")});
+    EXPECT_FALSE(StorageOf(kUrl).value()->MoveFolder(kUrl, absl::StrCat(kUrl, ".aside")).ok()) << key;
+    EXPECT_EQ(move.requests().size(), 1u) << key;
+    for (const bool names : {true, false}) {
+      objectstore::ScriptedStore listing({List(Object(key)), kNoUploads});
+      const auto store = StorageOf(kUrl).value();
+      EXPECT_FALSE(names ? store->Names(kUrl).ok() : store->SizesIn(kUrl).ok()) << key;
+    }
+  }
+}
+
+// A part of a checkpoint that is prepared or committed would be taken for all of it.
+TEST_F(ScriptedStorageTest, WhatMakesACheckpointIsMovedLast) {
+  std::string objects;
+  for (const char* name : {"committed", "manifest.pb", "manifest.pb.tmp", "rank-00000.bin"})
+    absl::StrAppend(&objects, Object(absl::StrCat("runs/a run/step-1/", name)));
+  const std::string copied = objectstore::Answer(200, "<CopyObjectResult/>"), removed = objectstore::Answer(204, "");
+  objectstore::ScriptedStore store({List(objects), copied, copied, copied, copied, removed, removed, removed,
+                                    objectstore::Answer(200, "<DeleteResult/>")});
+  const std::string from = absl::StrCat(kUrl, "/step-1");
+  ASSERT_EQ(StorageOf(from).value()->MoveFolder(from, from + ".damaged"), absl::OkStatus());
+  std::vector<std::string> did;
+  for (const std::string& request : store.requests()) {
+    const std::string line = request.substr(0, request.find(" HTTP"));
+    did.push_back(absl::StrCat(line.substr(0, line.find(' ')), " ", line.substr(line.rfind('/') + 1)));
+  }
+  EXPECT_THAT(did, ElementsAre(HasSubstr("GET"), "PUT rank-00000.bin", "PUT manifest.pb", "PUT manifest.pb.tmp", "PUT committed",
+                               "DELETE committed", "DELETE manifest.pb.tmp", "DELETE manifest.pb", "POST bucket?delete="));
+
+  objectstore::ScriptedStore changed({List(objects), objectstore::Refusal(404, "NoSuchKey", "")});
+  EXPECT_TRUE(absl::IsUnavailable(StorageOf(from).value()->MoveFolder(from, from + ".damaged"))) << "it was there";
 }
 
 TEST(StorageOf, TakesNoUrlForAPath) {

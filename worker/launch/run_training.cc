@@ -79,14 +79,12 @@ absl::Status EndAttempt(const RunDirectory& directory, v1::Run run, const absl::
   return directory.WriteRun(run);
 }
 
-std::string AsideOf(const std::string& path, int64_t attempt) { return absl::StrCat(path, ".before-attempt-", attempt); }
-
 // Nothing is lost by beginning anew: what is there gets the first free name of this attempt.
 absl::Status PutAside(const std::string& path, int64_t attempt) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (!fs::exists(path, error) || fs::is_empty(path, error)) return absl::OkStatus();
-  const std::string wished = AsideOf(path, attempt);
+  const std::string wished = absl::StrCat(path, ".before-attempt-", attempt);
   std::string to = wished;
   for (int next = 2; fs::exists(to, error); ++next) to = absl::StrCat(wished, "-", next);
   return checkpoint::RenameFile(path, to);
@@ -95,7 +93,7 @@ absl::Status PutAside(const std::string& path, int64_t attempt) {
 absl::Status BeginAnew(const v1::Start& start, int64_t attempt) {
   const std::string checkpoints = CheckpointsOf(start);
   RETURN_IF_ERROR(PutAside(HuggingFacePath(start.run_directory()), attempt));
-  RETURN_IF_ERROR(checkpoint::PutAllAside(checkpoints, AsideOf(checkpoints, attempt)).status());
+  RETURN_IF_ERROR(checkpoint::PutAllAside(checkpoints, attempt).status());
   return checkpoint::MakeFolders(CheckpointsPath(start.run_directory()));
 }
 

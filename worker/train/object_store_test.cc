@@ -200,7 +200,7 @@ TEST_F(ObjectStoreTest, ANewBeginningPutsAllAside) {
   const auto outcome = Train("run", 2);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->resumed_from, std::nullopt);
-  EXPECT_EQ(*checkpoint::ListCheckpoints(absl::StrCat(kUrl, ".before-attempt-2")), saved);
+  EXPECT_EQ(*checkpoint::ListCheckpoints(absl::StrCat(kUrl, "/before-attempt-2")), saved);
   EXPECT_THAT(*checkpoint::ListCheckpoints(kUrl), ElementsAre(2, 4, 6));
 }
 
