@@ -17,6 +17,8 @@
 #include "core/objectstore/testing/versitygw.h"
 #include "core/process/child_process.h"
 #include "core/process/run_directory.h"
+#include "proto/errors.h"
+#include "proto/rpc.h"
 #include "worker/agent/testing/agent_fixture.h"
 
 namespace legoai::agent {
@@ -74,6 +76,30 @@ TEST_F(AgentObjectStoreTest, AttemptsSaveApartAndGoOnFromEachOther) {
   Signal(SIGTERM);
   EXPECT_EQ(AwaitExit(), 0);
   EXPECT_THAT(*checkpoint::ListCheckpoints(Root(1)), IsEmpty()) << "newer ones took their place";
+}
+
+TEST_F(AgentObjectStoreTest, JobsSaveWhereTheOperatorAllows) {
+  StartAgent({absl::StrCat("--checkpoint_roots=s3://bucket/other,", folder(), "/elsewhere")});
+  ASSERT_TRUE(AwaitConnection());
+  const auto end = [&](int64_t epoch, const std::string& place) {
+    recipe().mutable_checkpoint()->set_folder(place);
+    server_.Send(Attempt(epoch, 2));
+    EXPECT_TRUE(AwaitEnd(epoch));
+    return FromRpcStatus(server_.Get().Ended(epoch)->error());
+  };
+  const absl::Status refused = end(1, kUrl);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--checkpoint_roots"));
+  ASSERT_TRUE(GetFieldViolation(refused));
+  EXPECT_EQ(GetFieldViolation(refused)->field(), "checkpoint.folder");
+  EXPECT_EQ(GetFieldViolation(refused)->value(), Root(1));
+  EXPECT_THAT(Trainers(), IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(gateway_->PathOf("jobs")));
+  const absl::Status in_folder = end(2, "");
+  ASSERT_TRUE(GetFieldViolation(in_folder)) << in_folder;
+  EXPECT_EQ(GetFieldViolation(in_folder)->field(), "job.dump_folder");
+  EXPECT_EQ(end(3, "s3://bucket/other/jobs"), absl::OkStatus());
+  EXPECT_THAT(*checkpoint::ListCheckpoints("s3://bucket/other/jobs/01JOB/epoch-3"), ElementsAre(2, 4, 6));
 }
 
 // The first host leaves no note in a folder, which this one does not look for.

@@ -141,7 +141,7 @@ void Lease::Run() {
   const absl::StatusOr<launch::TrainOutcome> outcome = Train();
   JoinListing();
   if (!outcome.ok()) AwaitVerdicts();
-  if (!outcome.ok() && !revoked_ && !IsMember()) PutInPlace(checkpoints_, committed_step_);
+  if (!outcome.ok() && !revoked_ && !IsMember() && committed_step_ >= 0) PutInPlace(checkpoints_, committed_step_);
   for (const auto& [step, question] : questions_) services_.commits.Withdraw(question);
   ReportEnd(outcome);
   ended_ = true;
@@ -152,6 +152,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   ASSIGN_OR_RETURN(const auto directory, EpochDirectory(services_.options.runs, id()));
   ASSIGN_OR_RETURN(auto request, AttemptRequest(start_, directory, services_.options.trainer, services_.options.worker.device()));
   request.data_roots = services_.options.data_roots;
+  request.checkpoint_roots = services_.options.checkpoint_roots;
   const absl::Status made = IsMember() ? JoinFolder(directory) : MakeDirectory(directory);
   const bool given_up = absl::IsResourceExhausted(made) || absl::IsCancelled(made);
   if (given_up && stopping_ && !revoked_) return NothingHadBegun();

@@ -15,6 +15,7 @@
 #include "core/data/tokenizer.h"
 #include "core/flight/flight_ring.h"
 #include "core/process/build_version.h"
+#include "core/process/checkpoint_roots.h"
 #include "core/process/data_roots.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/resolved_recipe.h"
@@ -46,6 +47,7 @@ absl::StatusOr<v1::Start> Describe(const TrainRequest& request, const StopPipe* 
   if (request.data_roots) {
     RETURN_IF_ERROR(CheckDataRoots(start.recipe(), *request.data_roots));
   }
+  RETURN_IF_ERROR(CheckCheckpointRoots(start.recipe(), start.recipe().job().dump_folder(), request.checkpoint_roots));
   const auto cancel = [stop] { return IsAskedToLeave(stop); };
   ASSIGN_OR_RETURN(*start.mutable_dataset(), data::DatasetFacts(resolved.recipe().training().dataset_path(), cancel));
   ASSIGN_OR_RETURN(const auto tokenizer, data::LoadTokenizer(resolved.recipe().model().tokenizer_path()));

@@ -17,6 +17,7 @@
 #include "core/data/tokenizer.h"
 #include "core/model/model_facts.h"
 #include "core/process/build_version.h"
+#include "core/process/checkpoint_roots.h"
 #include "core/process/data_roots.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/fsdp_buckets.h"
@@ -219,6 +220,7 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   if (request.data_roots) {
     RETURN_IF_ERROR(CheckDataRoots(start.recipe(), *request.data_roots));
   }
+  RETURN_IF_ERROR(CheckCheckpointRoots(start.recipe(), start.run_directory(), request.checkpoint_roots));
   RETURN_IF_ERROR(CheckProgram(request.trainer));
   *start.mutable_model() = request.model;
   start.set_world_size(world_size);

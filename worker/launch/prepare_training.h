@@ -47,6 +47,8 @@ struct TrainRequest {
   double peak_flops_per_second = 0;    // of one device, for MFU; 0: MFU is omitted
   // Folders that its input files must be in (data_roots.h); unset: anywhere.
   std::optional<std::vector<std::string>> data_roots;
+  // Where its checkpoints must be (checkpoint_roots.h); empty: anywhere.
+  std::vector<std::string> checkpoint_roots = {};
 };
 
 // Ranks on all hosts.
