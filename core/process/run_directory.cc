@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/storage.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "proto/read_file.h"
@@ -87,10 +88,13 @@ std::string CheckpointsOf(const v1::Recipe& recipe, const std::string& run_direc
   return folder.empty() ? CheckpointsPath(run_directory) : folder;
 }
 
-std::string CheckpointsOfRun(const std::string& run_directory) {
+absl::StatusOr<std::string> CheckpointsOfRun(const std::string& run_directory) {
   const auto text = ReadFile(RecipePath(run_directory), kMostTextBytes);
+  if (absl::IsNotFound(text.status())) return CheckpointsPath(run_directory);
+  if (!text.ok()) return text.status();
   v1::Recipe recipe;
-  if (!text.ok() || !ParseToml(*text, &recipe).ok()) return CheckpointsPath(run_directory);
+  if (const absl::Status parsed = ParseToml(*text, &recipe); !parsed.ok())
+    return Annotate(parsed, absl::StrCat(RecipePath(run_directory), ", which says where the checkpoints are"));
   return CheckpointsOf(recipe, run_directory);
 }
 
@@ -254,6 +258,7 @@ absl::Status FinishExport(const std::string& run_directory, const std::string& c
 
 std::string WaitsForRoom(const std::string& what, const std::string& path, int64_t bytes, int64_t free,
                          const absl::Status& full) {
+  if (checkpoint::IsInObjectStore(path)) return absl::StrCat("the object store is full: ", full.message());
   if (free >= bytes) return absl::StrCat("the disk is full: ", full.message());
   return absl::StrCat("the disk of ", path, " is full: ", BytesText(free), " are free of the ", BytesText(bytes), " that ", what,
                       " takes");

@@ -11,7 +11,8 @@
 //   traces/step-N-rank-R.json.gz    Chrome traces of the steps and ranks that the recipe asks for
 //   hf/                    the trained model as a Hugging Face folder, if enabled; hf.partial/ one being
 //   written; hf.replaced/ the earlier one, for a moment, where the file system cannot exchange names
-//   *.before-attempt-N     checkpoints/ and hf/ that attempt N started over without (--fresh)
+//   *.before-attempt-N     checkpoints/ and hf/ that attempt N started over without (--fresh); of a checkpoint.folder it is
+//   before-attempt-N/ in there
 //
 // One process at a time works in it: Open() locks the directory until the object is destroyed or its process ends. A RunDirectory
 // is not thread-safe.
@@ -78,9 +79,9 @@ class RunDirectory {
 std::string CheckpointsOf(const v1::Recipe& recipe, const std::string& run_directory);
 inline std::string CheckpointsOf(const v1::Start& start) { return CheckpointsOf(start.recipe(), start.run_directory()); }
 
-// The same as the recipe.toml of the run directory has it, for who knows only this; where there is none, or it is not to be read,
-// checkpoints/ of the run directory.
-std::string CheckpointsOfRun(const std::string& run_directory);
+// The same as the recipe.toml of the run directory has it, for who knows only this; where there is none, checkpoints/ of the run
+// directory. Errors: a recipe.toml that cannot be read, for it may say that they are elsewhere.
+absl::StatusOr<std::string> CheckpointsOfRun(const std::string& run_directory);
 
 // The folder that holds step-N of this attempt: the one it resumes from, or its own.
 std::string CheckpointsHolding(const v1::Start& start, int64_t step);
@@ -131,7 +132,7 @@ absl::Status FinishExport(const std::string& run_directory, const std::string& c
 // blocks.
 
 // "the disk of RUNS is full: 12 MiB are free of the 340 MiB that a checkpoint takes"; if `bytes` are free, or the need is unknown
-// (0), it quotes the failed operation (`full`) instead.
+// (0), or `path` is in an object store, which is then said to be full, it quotes the failed operation (`full`) instead.
 std::string WaitsForRoom(const std::string& what, const std::string& path, int64_t bytes, int64_t free, const absl::Status& full);
 
 // Runs `work` and retries it while it fails for lack of room (ResourceExhausted), first after a second and then with growing
