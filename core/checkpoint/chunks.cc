@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/storage.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 
@@ -23,8 +24,9 @@ std::string Describe(v1::DType dtype, const std::vector<int64_t>& shape) {
 }  // namespace
 
 absl::StatusOr<ChunkWriter> ChunkWriter::Create(const std::string& directory, int64_t rank, BytesDone done) {
-  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(absl::StrCat(directory, "/", DataFile(rank)), std::move(done)));
-  return ChunkWriter(directory, rank, std::move(file));
+  ASSIGN_OR_RETURN(auto storage, StorageOf(directory));
+  ASSIGN_OR_RETURN(auto file, storage->Create(absl::StrCat(directory, "/", DataFile(rank)), done));
+  return ChunkWriter(directory, rank, std::move(storage), std::move(file));
 }
 
 absl::Status ChunkWriter::Append(std::string_view name, v1::DType dtype, const std::vector<int64_t>& global_shape,
@@ -32,7 +34,7 @@ absl::Status ChunkWriter::Append(std::string_view name, v1::DType dtype, const s
   RETURN_IF_ERROR(CheckInside(name, global_shape, part));
   const int64_t bytes = Volume(part.sizes) * DTypeBytes(dtype);
   if (bytes == 0 && Volume(global_shape) > 0) return absl::OkStatus();  // this rank has nothing of it
-  RETURN_IF_ERROR(file_.WriteAt(end_, data, bytes));
+  RETURN_IF_ERROR(file_->Append(data, bytes));
   v1::CheckpointChunk& chunk = *list_.add_chunks();
   chunk.set_name(std::string(name));
   chunk.set_dtype(dtype);
@@ -48,14 +50,15 @@ absl::Status ChunkWriter::Append(std::string_view name, v1::DType dtype, const s
 }
 
 absl::Status ChunkWriter::Finish() {
-  RETURN_IF_ERROR(file_.Close());
-  return WriteFile(absl::StrCat(directory_, "/", ListFile(rank_)), list_.SerializeAsString());
+  RETURN_IF_ERROR(file_->Close());
+  return storage_->Write(absl::StrCat(directory_, "/", ListFile(rank_)), list_.SerializeAsString());
 }
 
 absl::Status CollectChunks(const std::string& directory, int64_t world_size, v1::CheckpointManifest& manifest) {
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(directory));
   for (int64_t rank = 0; rank < world_size; ++rank) {
     const std::string path = absl::StrCat(directory, "/", ListFile(rank));
-    ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+    ASSIGN_OR_RETURN(std::string text, storage->Read(path));
     v1::CheckpointManifest list;
     if (!list.ParseFromString(text)) return FieldError(path, "", "torn; save the checkpoint again", absl::StatusCode::kDataLoss);
     manifest.mutable_chunks()->MergeFrom(list.chunks());
@@ -65,6 +68,7 @@ absl::Status CollectChunks(const std::string& directory, int64_t world_size, v1:
 
 absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& root, int64_t step, std::string_view build_version) {
   CheckpointReader reader;
+  ASSIGN_OR_RETURN(reader.storage_, StorageOf(root));
   ASSIGN_OR_RETURN(reader.manifest_, ReadManifest(root, step, build_version));
   reader.directory_ = StepDirectory(root, step);
   for (int i = 0; i < reader.manifest_.chunks_size(); ++i) {
@@ -81,36 +85,32 @@ std::vector<std::string> CheckpointReader::Names() const {
   return names;
 }
 
-absl::Status CheckpointReader::Verify(const std::string& path, const Chunk& chunk) const {
-  const v1::CheckpointChunk& facts = manifest_.chunks(chunk.index);
-  uint32_t crc = 0;
-  const absl::Status read = ReadPieces(path, facts.file_offset(), facts.bytes(), [&](std::string_view piece) {
-    crc = Crc32c(piece.data(), piece.size(), crc);
-    if (done_) done_(static_cast<int64_t>(piece.size()));
-  });
-  if (absl::IsNotFound(read)) return FieldError(path, "", "is missing", absl::StatusCode::kDataLoss);
-  if (!read.ok() || crc == facts.crc32c()) return read;
-  return FieldError(absl::StrCat(path, ": ", facts.name()), ToString(chunk.part),
-                    absl::StrCat("torn: the checksum of the chunk at byte ", facts.file_offset(), " does not match"),
-                    absl::StatusCode::kDataLoss);
-}
-
 absl::StatusOr<std::string_view> CheckpointReader::Bytes(Chunk& chunk) {
   const v1::CheckpointChunk& facts = manifest_.chunks(chunk.index);
   const std::string path = absl::StrCat(directory_, "/", facts.file());
-  if (!chunk.verified) {
-    RETURN_IF_ERROR(Verify(path, chunk));
-    chunk.verified = true;
-  }
   auto file = files_.find(path);
   if (file == files_.end()) {
-    ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
-    file = files_.emplace(path, std::move(mapped)).first;
+    // What is fetched takes memory: that of one file at a time.
+    std::erase_if(files_, [](const auto& one) { return !one.second->Stays(); });
+    file = files_.emplace(path, storage_->Open(path)).first;
   }
-  const std::string_view all = file->second.bytes();
-  if (facts.file_offset() + facts.bytes() > static_cast<int64_t>(all.size()))
-    return FieldError(path, "", "was cut short while it was read", absl::StatusCode::kDataLoss);
-  return all.substr(facts.file_offset(), facts.bytes());
+  const bool trusted = chunk.verified && file->second->Stays();
+  uint32_t crc = 0;
+  const auto check = [&](std::string_view piece) {
+    crc = Crc32c(piece.data(), piece.size(), crc);
+    if (done_) done_(static_cast<int64_t>(piece.size()));
+  };
+  const auto bytes =
+      file->second->Read(facts.file_offset(), facts.bytes(), trusted ? std::function<void(std::string_view)>() : check);
+  if (absl::IsNotFound(bytes.status())) return FieldError(path, "", "is missing", absl::StatusCode::kDataLoss);
+  if (!bytes.ok()) return bytes;
+  if (!trusted && crc != facts.crc32c()) {
+    return FieldError(absl::StrCat(path, ": ", facts.name()), ToString(chunk.part),
+                      absl::StrCat("torn: the checksum of the chunk at byte ", facts.file_offset(), " does not match"),
+                      absl::StatusCode::kDataLoss);
+  }
+  chunk.verified = true;
+  return bytes;
 }
 
 absl::Status CheckpointReader::ReadRectangle(std::string_view name, v1::DType dtype, const std::vector<int64_t>& global_shape,

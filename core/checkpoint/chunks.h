@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/storage.h"
 #include "core/checkpoint/tensor_layout.h"
 #include "proto/legoai/v1/checkpoint.pb.h"
 
@@ -31,16 +33,17 @@ class ChunkWriter {
   absl::Status Append(std::string_view name, v1::DType dtype, const std::vector<int64_t>& global_shape, const Rectangle& part,
                       const void* data);
 
-  // Syncs the chunks, then their list (rank-RANK.chunks.pb), to disk.
+  // Completes and syncs the chunks, then their list (rank-RANK.chunks.pb), to disk.
   absl::Status Finish();
 
  private:
-  ChunkWriter(std::string directory, int64_t rank, OutputFile file)
-      : directory_(std::move(directory)), rank_(rank), file_(std::move(file)) {}
+  ChunkWriter(std::string directory, int64_t rank, std::unique_ptr<Storage> storage, std::unique_ptr<ChunkFile> file)
+      : directory_(std::move(directory)), rank_(rank), storage_(std::move(storage)), file_(std::move(file)) {}
 
   std::string directory_;
   int64_t rank_;
-  OutputFile file_;
+  std::unique_ptr<Storage> storage_;
+  std::unique_ptr<ChunkFile> file_;
   int64_t end_ = 0;
   v1::CheckpointManifest list_;  // chunks only
 };
@@ -50,7 +53,8 @@ absl::Status CollectChunks(const std::string& directory, int64_t world_size, v1:
 
 // Reads tensors of a committed checkpoint in any layout: any hyper-rectangle is assembled from the chunks that hold it, so a run
 // can resume with other degrees than it was saved with. A chunk's checksum is verified over all its bytes on first use. A torn
-// chunk, a missing file or a read error of the disk is DataLoss naming file and chunk. Files are mapped, not loaded.
+// chunk, a missing file or a read error of the disk is DataLoss naming file and chunk. Files are mapped, not loaded; of a file in
+// an object store a chunk at a time is fetched into memory.
 class CheckpointReader {
  public:
   // `build_version` as ReadManifest takes it.
@@ -82,13 +86,12 @@ class CheckpointReader {
   // The chunk's bytes, verified.
   absl::StatusOr<std::string_view> Bytes(Chunk& chunk);
 
-  absl::Status Verify(const std::string& path, const Chunk& chunk) const;
-
   std::string directory_;
   BytesDone done_;
   v1::CheckpointManifest manifest_;
   std::map<std::string, std::vector<Chunk>, std::less<>> tensors_;
-  std::map<std::string, MappedFile> files_;
+  std::unique_ptr<Storage> storage_;
+  std::map<std::string, std::unique_ptr<ChunkSource>> files_;
 };
 
 }  // namespace legoai::checkpoint

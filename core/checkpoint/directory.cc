@@ -1,11 +1,6 @@
 #include "core/checkpoint/directory.h"
 
-#include <sys/statvfs.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
@@ -13,15 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/storage.h"
 #include "proto/errors.h"
-#include "proto/read_file.h"
 #include "proto/status.h"
 #include "proto/text.h"
 
 namespace legoai::checkpoint {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The N of "step-N", written as StepDirectory() writes it.
 std::optional<int64_t> StepOf(const std::string& name) {
@@ -34,11 +27,10 @@ std::optional<int64_t> StepOf(const std::string& name) {
 absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
                                                const std::function<absl::StatusOr<bool>(int64_t step)>& wanted) {
   std::vector<int64_t> steps;
-  std::error_code error;
-  if (!fs::exists(root, error) && !error) return steps;
-  ASSIGN_OR_RETURN(const auto entries, ReadFolder(root));
-  for (const fs::path entry : entries) {
-    const std::optional<int64_t> step = StepOf(entry.filename().string());
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  ASSIGN_OR_RETURN(const auto names, storage->Names(root));
+  for (const std::string& name : names) {
+    const std::optional<int64_t> step = StepOf(name);
     if (!step) continue;
     ASSIGN_OR_RETURN(const bool is, wanted(*step));
     if (is) steps.push_back(*step);
@@ -48,7 +40,7 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
 }
 
 constexpr char kTypeUrl[] = "type.googleapis.com/legoai.v1.CheckpointDamage";
-constexpr char kDamaged[] = ".damaged";
+constexpr char kDamaged[] = ".damaged", kBefore[] = "before-attempt-";
 
 // "step-8.damaged", "step-8.damaged-2".
 bool IsPutAside(const std::string& name) {
@@ -57,23 +49,23 @@ bool IsPutAside(const std::string& name) {
   return name.rfind("step-", 0) == 0 && end != std::string::npos && absl::SimpleAtoi(name.substr(5, end - 5), &step);
 }
 
-absl::StatusOr<std::vector<std::string>> Names(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  if (error == std::errc::no_such_file_or_directory) return names;
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) names.push_back(entry->path().filename().string());
-  if (error) return ReadError(folder, "cannot read", error.value());
-  std::sort(names.begin(), names.end());
-  return names;
+// "step-8.damaged", "step-8.damaged-2", ...
+std::string NameOf(const std::string& first, int next) { return next == 1 ? first : absl::StrCat(first, "-", next); }
+
+// The first of these that nothing has.
+absl::StatusOr<std::string> FreeName(Storage& storage, const std::string& first) {
+  for (int next = 1;; ++next) {
+    const std::string name = NameOf(first, next);
+    ASSIGN_OR_RETURN(const bool taken, storage.HasFolder(name));
+    if (!taken) return name;
+  }
 }
 
 }  // namespace
 
 absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path) {
-  struct statvfs facts;
-  if (statvfs(path.c_str(), &facts) != 0) return FileError(path, "cannot ask for free space", errno);
-  return static_cast<int64_t>(facts.f_bavail) * static_cast<int64_t>(facts.f_frsize);
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(path));
+  return storage->FreeBytes(path);
 }
 
 absl::Status CheckFreeSpace(const std::string& what, const std::string& path, int64_t bytes, const FreeBytes& free_bytes) {
@@ -91,18 +83,20 @@ absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t byte
   const std::string directory = StepDirectory(root, step);
   ASSIGN_OR_RETURN(const bool committed, IsCommitted(root, step));
   if (committed) return FieldError(directory, "", "is already saved", absl::StatusCode::kAlreadyExists);
-  RETURN_IF_ERROR(RemoveAll(directory, done));
-  RETURN_IF_ERROR(MakeFolders(root));
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  RETURN_IF_ERROR(storage->Remove(directory, done));
+  RETURN_IF_ERROR(storage->MakeFolders(root));
   RETURN_IF_ERROR(CheckFreeSpace("a checkpoint", root, bytes, free_bytes));
-  return MakeFolders(directory);
+  return storage->MakeFolders(directory);
 }
 
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step, const BytesDone& done) {
   const std::string directory = StepDirectory(root, step);
   ASSIGN_OR_RETURN(const bool committed, IsCommitted(root, step));
   if (committed) return FieldError(directory, "", "is committed", absl::StatusCode::kFailedPrecondition);
-  RETURN_IF_ERROR(RemoveAll(directory + "/manifest.pb.tmp"));
-  return RemoveAll(directory, done);
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  RETURN_IF_ERROR(storage->Remove(directory + "/manifest.pb.tmp", nullptr));
+  return storage->Remove(directory, done);
 }
 
 absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) {
@@ -110,7 +104,8 @@ absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) {
 }
 
 absl::Status CommitPreparedUpTo(const std::string& root, int64_t last) {
-  ASSIGN_OR_RETURN(const auto steps, ListSteps(root, [&](int64_t step) { return step <= last && IsPrepared(root, step); }));
+  const auto is_prepared = [&](int64_t step) { return step <= last ? LookPrepared(root, step) : false; };
+  ASSIGN_OR_RETURN(const auto steps, ListSteps(root, is_prepared));
   absl::Status committed;
   for (int64_t step : steps) committed.Update(CommitManifest(root, step));
   return committed;
@@ -124,6 +119,8 @@ absl::Status RemoveUncommitted(const std::string& root) {
   ASSIGN_OR_RETURN(const auto steps, ListSteps(root, is_not));
   absl::Status removed;
   for (int64_t step : steps) removed.Update(AbandonCheckpoint(root, step));
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  removed.Update(storage->EndUploads(root, nullptr));
   return removed;
 }
 
@@ -131,10 +128,11 @@ absl::Status KeepLatest(const std::string& root, int64_t k, const BytesDone& don
   ASSIGN_OR_RETURN(std::vector<int64_t> steps, ListCheckpoints(root));
   if (k <= 0 || steps.size() <= static_cast<size_t>(k)) return absl::OkStatus();
   steps.resize(steps.size() - static_cast<size_t>(k));
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
   absl::Status removed;
   for (int64_t step : steps) {
     absl::Status status = UndoCommit(root, step);
-    if (status.ok()) status = RemoveAll(StepDirectory(root, step), done);
+    if (status.ok()) status = storage->Remove(StepDirectory(root, step), done);
     removed.Update(status);
   }
   return removed;
@@ -167,49 +165,72 @@ std::string DamageText(const v1::CheckpointDamage& damage) {
 
 absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage) {
   const std::string folder = StepDirectory(damage.directory(), damage.step());
-  std::string to = folder + kDamaged;
-  std::error_code error;
-  for (int next = 2; fs::exists(fs::symlink_status(to, error)); ++next) to = absl::StrCat(folder, kDamaged, "-", next);
-  const absl::Status renamed = RenameFile(folder, to);
-  if (absl::IsNotFound(renamed)) return std::string();
-  if (!renamed.ok()) return renamed;
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(folder));
+  ASSIGN_OR_RETURN(const std::string to, FreeName(*storage, folder + kDamaged));
+  const absl::Status moved = storage->MoveFolder(folder, to);
+  if (absl::IsNotFound(moved)) return std::string();
+  if (!moved.ok()) return moved;
   return to;
+}
+
+absl::StatusOr<std::string> PutAllAside(const std::string& root, int64_t attempt) {
+  const bool below = IsInObjectStore(root);
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  ASSIGN_OR_RETURN(auto names, storage->Names(root));
+  if (below) std::erase_if(names, [](const std::string& name) { return absl::StartsWith(name, kBefore); });
+  if (names.empty()) return std::string();
+  ASSIGN_OR_RETURN(const std::string to, FreeName(*storage, absl::StrCat(root, below ? "/" : ".", kBefore, attempt)));
+  if (!below) {
+    RETURN_IF_ERROR(storage->MoveFolder(root, to));
+    return to;
+  }
+  bool any = false;
+  for (const std::string& name : names) {
+    const absl::Status moved = storage->MoveFolder(absl::StrCat(root, "/", name), absl::StrCat(to, "/", name));
+    if (absl::IsNotFound(moved)) continue;  // no folder, or one of uploads that were cut short
+    if (!moved.ok()) return moved;
+    any = true;
+  }
+  return any ? to : std::string();
 }
 
 absl::StatusOr<bool> TakeBack(const std::string& root, int64_t step) {
   const std::string folder = StepDirectory(root, step);
-  std::error_code error;
-  if (fs::exists(fs::symlink_status(folder, error))) return false;
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  ASSIGN_OR_RETURN(const bool committed, IsCommitted(root, step));
+  ASSIGN_OR_RETURN(const bool prepared, LookPrepared(root, step));
+  if (committed || prepared) return false;
   // Names are given in this order, and none is given again while it is there.
+  ASSIGN_OR_RETURN(const std::string free, FreeName(*storage, folder + kDamaged));
   std::string latest;
-  for (int next = 1; next == 1 || !latest.empty(); ++next) {
-    const std::string name = next == 1 ? folder + kDamaged : absl::StrCat(folder, kDamaged, "-", next);
-    if (!fs::is_directory(name, error)) break;
-    latest = name;
-  }
+  for (int next = 1; NameOf(folder + kDamaged, next) != free; ++next) latest = NameOf(folder + kDamaged, next);
   if (latest.empty()) return false;
-  RETURN_IF_ERROR(RenameFile(latest, folder));
+  // A save that was interrupted, or this where a move takes its time and was cut short.
+  RETURN_IF_ERROR(storage->Remove(folder, nullptr));
+  RETURN_IF_ERROR(storage->MoveFolder(latest, folder));
   return true;
 }
 
 absl::StatusOr<std::vector<std::string>> ListPutAside(const std::string& root) {
-  absl::StatusOr<std::vector<std::string>> names = Names(root);
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  absl::StatusOr<std::vector<std::string>> names = storage->Names(root);
   if (names.ok()) std::erase_if(*names, [](const std::string& name) { return !IsPutAside(name); });
   return names;
 }
 
 absl::Status RemoveAllButPutAside(const std::string& root) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(root));
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, storage->Names(root));
   absl::Status removed;
   bool empty = true;
   for (const std::string& name : names) {
     if (IsPutAside(name)) {
       empty = false;
     } else {
-      removed.Update(RemoveAll(absl::StrCat(root, "/", name)));
+      removed.Update(storage->Remove(absl::StrCat(root, "/", name), nullptr));
     }
   }
-  if (empty && removed.ok()) removed = RemoveAll(root);
+  if (empty && removed.ok()) removed = storage->Remove(root, nullptr);
   return removed;
 }
 

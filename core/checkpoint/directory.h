@@ -19,7 +19,7 @@
 
 namespace legoai::checkpoint {
 
-// Bytes that this user may still write on the file system of `path`.
+// Bytes that this user may still write on the file system of `path`; an object store has no bound.
 using FreeBytes = std::function<absl::StatusOr<int64_t>(const std::string& path)>;
 absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path);
 
@@ -45,7 +45,8 @@ absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root);
 // is gone. Returns the first error; the other steps are committed all the same.
 absl::Status CommitPreparedUpTo(const std::string& root, int64_t last);
 
-// Removes what interrupted saves left, as far as possible; returns the first error. Call it only while nobody saves.
+// Removes what interrupted saves left, uploads among it, as far as possible; returns the first error. Call it only while
+// nobody saves.
 absl::Status RemoveUncommitted(const std::string& root);
 
 // Removes all but the `k` latest committed steps; 0 keeps all. A step stops being committed before its files are removed. A step
@@ -73,8 +74,14 @@ std::string DamageText(const v1::CheckpointDamage& damage);
 // Renames the folder of the damaged step and returns its new path; empty if there is no such folder.
 absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage);
 
+// Puts everything in `root` aside for an attempt that begins anew: as ROOT.before-attempt-N, and in an object store, whose
+// keys may be for what begins with ROOT/ alone, as ROOT/before-attempt-N; if that is taken, the same with -2, -3 ... at its
+// end. It returns it; empty if there is nothing.
+absl::StatusOr<std::string> PutAllAside(const std::string& root, int64_t attempt);
+
 // Moves the folder of this step that was put aside last back to its place: the damage may have been in the path to it. Whoever
-// resumes from it verifies it. False, and nothing is done, if the step has a folder or none was put aside.
+// resumes from it verifies it. False, and nothing is done, if the step is committed or prepared, or none was put aside; what an
+// interrupted save or an interrupted call of this left in its place goes.
 absl::StatusOr<bool> TakeBack(const std::string& root, int64_t step);
 
 // Names of the folders below `root` that were put aside, sorted; none if `root` does not exist.

@@ -1,13 +1,13 @@
 #include "core/checkpoint/manifest.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/storage.h"
 #include "core/checkpoint/tensor_layout.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -27,15 +27,6 @@ std::string PreparedPath(const std::string& root, int64_t step) { return Manifes
 // An empty file: without it a manifest that is lost could not be told from a save that was interrupted.
 std::string MarkPath(const std::string& root, int64_t step) { return StepDirectory(root, step) + "/committed"; }
 
-// Whether anything has this name.
-absl::StatusOr<bool> IsThere(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
-  if (type == std::filesystem::file_type::none)
-    return ReadError(path, "cannot see whether the checkpoint is whole", error.value());
-  return type != std::filesystem::file_type::not_found;
-}
-
 Rectangle PartOf(const v1::CheckpointChunk& chunk) {
   return {{chunk.offsets().begin(), chunk.offsets().end()}, {chunk.sizes().begin(), chunk.sizes().end()}};
 }
@@ -44,7 +35,7 @@ std::vector<int64_t> ShapeOf(const v1::CheckpointChunk& chunk) {
   return {chunk.global_shape().begin(), chunk.global_shape().end()};
 }
 
-absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk& chunk,
+absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk& chunk, const Storage::BytesOf& bytes_of,
                         std::map<std::string, int64_t>& file_bytes) {
   const std::string path = absl::StrCat(directory, "/", chunk.file());
   const bool other_folder =
@@ -54,12 +45,11 @@ absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk&
                       "is no file of the checkpoint, or holds no known type or a name with control characters", kTorn);
   auto known = file_bytes.find(chunk.file());
   if (known == file_bytes.end()) {
-    std::error_code error;
-    const auto bytes = std::filesystem::file_size(path, error);
-    if (error.value() == ENOENT)
+    const absl::StatusOr<int64_t> bytes = bytes_of(chunk.file());
+    if (absl::IsNotFound(bytes.status()))
       return FieldError(path, "", absl::StrCat("missing, though it holds a part of ", chunk.name()), kTorn);
-    if (error) return ReadError(path, "cannot be looked at", error.value());
-    known = file_bytes.emplace(chunk.file(), static_cast<int64_t>(bytes)).first;
+    if (!bytes.ok()) return bytes.status();
+    known = file_bytes.emplace(chunk.file(), *bytes).first;
   }
   const std::string field = absl::StrCat(path, ": ", chunk.name());
   if (chunk.file_offset() < 0 || chunk.bytes() < 0 || chunk.bytes() > known->second - chunk.file_offset())
@@ -95,11 +85,12 @@ absl::Status CheckTensor(const std::string& directory, const std::vector<const v
                     absl::StrCat("elements written, the tensor has ", Volume(ShapeOf(first))), kTorn);
 }
 
-absl::Status CheckChunks(const std::string& directory, const v1::CheckpointManifest& manifest) {
+absl::Status CheckChunks(Storage& storage, const std::string& directory, const v1::CheckpointManifest& manifest) {
+  ASSIGN_OR_RETURN(const auto bytes_of, storage.SizesIn(directory));
   std::map<std::string, int64_t> file_bytes;
   std::map<std::string, std::vector<const v1::CheckpointChunk*>> tensors;
   for (const v1::CheckpointChunk& chunk : manifest.chunks()) {
-    RETURN_IF_ERROR(CheckChunk(directory, chunk, file_bytes));
+    RETURN_IF_ERROR(CheckChunk(directory, chunk, bytes_of, file_bytes));
     tensors[chunk.name()].push_back(&chunk);
   }
   for (auto& [name, chunks] : tensors) {
@@ -116,65 +107,79 @@ absl::Status CheckChunks(const std::string& directory, const v1::CheckpointManif
 std::string StepDirectory(const std::string& root, int64_t step) { return absl::StrCat(root, "/step-", step); }
 
 absl::StatusOr<std::string> ManifestDigest(const std::string& root, int64_t step) {
-  return Sha256OfFile(ManifestPath(root, step));
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  ASSIGN_OR_RETURN(const std::string contents, storage->Read(ManifestPath(root, step)));
+  return Sha256(contents);
 }
 
 absl::StatusOr<bool> IsCommitted(const std::string& root, int64_t step) {
-  const absl::StatusOr<bool> manifest = IsThere(ManifestPath(root, step));
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  const absl::StatusOr<bool> manifest = storage->IsThere(ManifestPath(root, step));
   if (!manifest.ok() || *manifest) return manifest;
-  return IsThere(MarkPath(root, step));
+  return storage->IsThere(MarkPath(root, step));
 }
 
 absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::CheckpointManifest manifest) {
   manifest.set_version(kManifestVersion);
   manifest.clear_file_crc32c();
-  RETURN_IF_ERROR(CheckChunks(StepDirectory(root, manifest.step()), manifest));
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  RETURN_IF_ERROR(CheckChunks(*storage, StepDirectory(root, manifest.step()), manifest));
   std::string contents = manifest.SerializeAsString();
   const uint32_t crc = Crc32c(contents.data(), contents.size());
   contents.push_back(kTag);
   contents.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
-  RETURN_IF_ERROR(WriteFile(PreparedPath(root, manifest.step()), contents));
+  RETURN_IF_ERROR(storage->Write(PreparedPath(root, manifest.step()), contents));
   // Also the directory's own entry and those of the ranks' files.
-  RETURN_IF_ERROR(SyncDirectory(StepDirectory(root, manifest.step())));
-  RETURN_IF_ERROR(SyncDirectory(root));
+  RETURN_IF_ERROR(storage->Sync(StepDirectory(root, manifest.step())));
+  RETURN_IF_ERROR(storage->Sync(root));
   return Sha256(contents);
 }
 
-bool IsPrepared(const std::string& root, int64_t step) {
-  std::error_code error;
-  return std::filesystem::exists(PreparedPath(root, step), error) && !std::filesystem::exists(ManifestPath(root, step), error);
+absl::StatusOr<bool> LookPrepared(const std::string& root, int64_t step) {
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  const absl::StatusOr<bool> prepared = storage->IsThere(PreparedPath(root, step));
+  if (!prepared.ok() || !*prepared) return prepared;
+  ASSIGN_OR_RETURN(const bool committed, storage->IsThere(ManifestPath(root, step)));
+  return !committed;
 }
 
 absl::Status CommitManifest(const std::string& root, int64_t step) {
-  const std::string path = ManifestPath(root, step);
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  const std::string path = ManifestPath(root, step), prepared = PreparedPath(root, step);
   // On a disk without room for one more name it is left out: the checkpoint is as good.
-  if (IsThere(path + ".tmp").value_or(false)) WriteFile(MarkPath(root, step), "").IgnoreError();
+  if (storage->IsThere(prepared).value_or(false)) storage->Write(MarkPath(root, step), "").IgnoreError();
   // The directory's own entry and those of the ranks' files first: the manifest must be the last thing to appear.
-  RETURN_IF_ERROR(SyncDirectory(StepDirectory(root, step)));
-  RETURN_IF_ERROR(SyncDirectory(root));
-  return RenameFile(path + ".tmp", path);
+  RETURN_IF_ERROR(storage->Sync(StepDirectory(root, step)));
+  RETURN_IF_ERROR(storage->Sync(root));
+  return storage->Rename(prepared, path);
 }
 
 absl::Status FinishCommit(const std::string& root, int64_t step) {
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
   const std::string path = ManifestPath(root, step);
-  ASSIGN_OR_RETURN(const auto there, IsThere(path));
+  ASSIGN_OR_RETURN(const auto there, storage->IsThere(path));
   if (there) return absl::OkStatus();
   const absl::Status committed = CommitManifest(root, step);
   if (!absl::IsNotFound(committed)) return committed;
-  if (IsThere(path).value_or(false)) return absl::OkStatus();  // another process was faster
+  ASSIGN_OR_RETURN(const bool is_now, storage->IsThere(path));
+  if (is_now) return absl::OkStatus();  // another process was faster
   return FieldError(path, "", "is missing", kTorn);
 }
 
 absl::Status UndoCommit(const std::string& root, int64_t step) {
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
+  // What is left of a commit that was cut short in an object store, which would be prepared again.
+  RETURN_IF_ERROR(storage->Remove(PreparedPath(root, step), nullptr));
   // The mark first: without its manifest it would say that this is lost.
-  RETURN_IF_ERROR(RemoveAll(MarkPath(root, step)));
-  RETURN_IF_ERROR(RemoveAll(ManifestPath(root, step)));
-  return SyncDirectory(StepDirectory(root, step));
+  RETURN_IF_ERROR(storage->Remove(MarkPath(root, step), nullptr));
+  RETURN_IF_ERROR(storage->Remove(ManifestPath(root, step), nullptr));
+  return storage->Sync(StepDirectory(root, step));
 }
 
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& root, int64_t step, std::string_view build_version) {
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
   const std::string path = ManifestPath(root, step);
-  absl::StatusOr<std::string> contents = ReadFile(path);
+  absl::StatusOr<std::string> contents = storage->Read(path);
   if (absl::IsNotFound(contents.status())) return FieldError(path, "", "is missing", kTorn);
   if (!contents.ok()) return contents.status();
   v1::CheckpointManifest manifest;
@@ -194,7 +199,7 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& root, int
   if (manifest.step() != step)
     return FieldError(absl::StrCat(path, ": step"), absl::StrCat(manifest.step()),
                       "the directory is another step's; undo its renaming", kTorn);
-  RETURN_IF_ERROR(CheckChunks(StepDirectory(root, step), manifest));
+  RETURN_IF_ERROR(CheckChunks(*storage, StepDirectory(root, step), manifest));
   return manifest;
 }
 

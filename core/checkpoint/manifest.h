@@ -1,7 +1,7 @@
 // The manifest of a checkpoint: which chunks of which tensors lie where, and the state of the run (checkpoint.proto).
 //
-// A checkpoint is the directory ROOT/step-N. It exists for others once its manifest.pb is there, which is renamed into place
-// after everything it names is on disk. The sequence of a save:
+// A checkpoint is the directory ROOT/step-N, of files or of an object store's objects (storage.h). It exists for others once its
+// manifest.pb is there, which appears at once after everything it names is on disk or in the store. The sequence of a save:
 //   one rank: BeginCheckpoint (directory.h); barrier; every rank: ChunkWriter; barrier; one rank: CollectChunks, PrepareManifest,
 //   asks for approval with the digest, then CommitManifest or AbandonCheckpoint.
 // Errors name the file and the chunk. Thread-safety: functions of the file system; one save of a step at a time.
@@ -37,8 +37,10 @@ absl::StatusOr<bool> IsCommitted(const std::string& root, int64_t step);
 // then on disk: approval may take days, and a power failure in the meantime loses nothing.
 absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::CheckpointManifest manifest);
 
-// Whether step `step` is prepared and not committed.
-bool IsPrepared(const std::string& root, int64_t step);
+// Whether step `step` is prepared and not committed; an error if the file system or the store cannot tell.
+absl::StatusOr<bool> LookPrepared(const std::string& root, int64_t step);
+// The same; false where it cannot be told.
+inline bool IsPrepared(const std::string& root, int64_t step) { return LookPrepared(root, step).value_or(false); }
 
 // Commits the prepared checkpoint durably.
 absl::Status CommitManifest(const std::string& root, int64_t step);

@@ -22,16 +22,6 @@ fs::path Followed(const fs::path& path) {
   return error ? fs::path() : followed;
 }
 
-bool LiesInAny(const fs::path& path, const std::vector<std::string>& roots) {
-  const fs::path followed = Followed(path);
-  return !followed.empty() && std::any_of(roots.begin(), roots.end(), [&](const std::string& root) {
-    const fs::path folder = Followed(root);
-    if (folder.empty()) return false;
-    const fs::path relative = followed.lexically_relative(folder);
-    return !relative.empty() && *relative.begin() != "..";
-  });
-}
-
 absl::Status Refuse(const char* field, const std::string& path, const std::vector<std::string>& roots) {
   return FieldError(field, path,
                     absl::StrCat("lies, with links followed, in no folder from which jobs of this worker may read (",
@@ -56,6 +46,16 @@ absl::Status CheckWeights(const std::string& path, const std::vector<std::string
 }
 
 }  // namespace
+
+bool LiesInAny(const std::string& path, const std::vector<std::string>& roots) {
+  const fs::path followed = Followed(path);
+  return !followed.empty() && std::any_of(roots.begin(), roots.end(), [&](const std::string& root) {
+    const fs::path folder = Followed(root);
+    if (folder.empty()) return false;
+    const fs::path relative = followed.lexically_relative(folder);
+    return !relative.empty() && *relative.begin() != "..";
+  });
+}
 
 std::vector<std::string> DefaultDataRoots() {
   std::error_code error;

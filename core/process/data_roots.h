@@ -14,6 +14,9 @@ namespace legoai::launch {
 // same host can already refuse at submission.
 inline constexpr char kDataRootsLabel[] = "data_roots";
 
+// Whether `path` lies in one of these folders after following every link; what does not exist is taken as it is written.
+bool LiesInAny(const std::string& path, const std::vector<std::string>& roots);
+
 // Where an agent's jobs may read by default: its working folder, unless that is the root of the file system, and the examples
 // shipped with the program.
 std::vector<std::string> DefaultDataRoots();

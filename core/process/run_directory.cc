@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/storage.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "proto/read_file.h"
@@ -82,9 +83,24 @@ std::string TensorboardPath(const std::string& run_directory) { return run_direc
 std::string HuggingFacePath(const std::string& run_directory) { return run_directory + "/hf"; }
 std::string PartialExportPath(const std::string& run_directory) { return run_directory + "/hf.partial"; }
 
+std::string CheckpointsOf(const v1::Recipe& recipe, const std::string& run_directory) {
+  const std::string& folder = recipe.checkpoint().folder();
+  return folder.empty() ? CheckpointsPath(run_directory) : folder;
+}
+
+absl::StatusOr<std::string> CheckpointsOfRun(const std::string& run_directory) {
+  const auto text = ReadFile(RecipePath(run_directory), kMostTextBytes);
+  if (absl::IsNotFound(text.status())) return CheckpointsPath(run_directory);
+  if (!text.ok()) return text.status();
+  v1::Recipe recipe;
+  if (const absl::Status parsed = ParseToml(*text, &recipe); !parsed.ok())
+    return Annotate(parsed, absl::StrCat(RecipePath(run_directory), ", which says where the checkpoints are"));
+  return CheckpointsOf(recipe, run_directory);
+}
+
 std::string CheckpointsHolding(const v1::Start& start, int64_t step) {
   const bool resumed = start.has_resume_step() && start.resume_step() == step && !start.resume_directory().empty();
-  return resumed ? start.resume_directory() : CheckpointsPath(start.run_directory());
+  return resumed ? start.resume_directory() : CheckpointsOf(start);
 }
 
 absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& path) {
@@ -197,6 +213,13 @@ absl::StatusOr<std::string> EpochPath(const std::string& runs, const std::string
   return absl::StrCat(runs, "/", id, "/epoch-", epoch);
 }
 
+absl::StatusOr<std::string> EpochCheckpoints(const std::string& runs, const v1::Recipe& recipe, const std::string& job,
+                                             int64_t epoch) {
+  const std::string& folder = recipe.checkpoint().folder();
+  ASSIGN_OR_RETURN(auto path, EpochPath(folder.empty() ? runs : folder, job, epoch));
+  return folder.empty() ? CheckpointsPath(path) : path;
+}
+
 bool IsTraining(const std::string& run_directory) {
   const auto run = ReadRun(run_directory);
   if (!run.ok() || !run->has_value() || (*run)->attempts().empty()) return false;
@@ -235,6 +258,7 @@ absl::Status FinishExport(const std::string& run_directory, const std::string& c
 
 std::string WaitsForRoom(const std::string& what, const std::string& path, int64_t bytes, int64_t free,
                          const absl::Status& full) {
+  if (checkpoint::IsInObjectStore(path)) return absl::StrCat("the object store is full: ", full.message());
   if (free >= bytes) return absl::StrCat("the disk is full: ", full.message());
   return absl::StrCat("the disk of ", path, " is full: ", BytesText(free), " are free of the ", BytesText(bytes), " that ", what,
                       " takes");

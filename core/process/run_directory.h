@@ -3,7 +3,7 @@
 //   recipe.toml            the recipe as it runs, every field filled in
 //   run.json               legoai.v1.Run: model, seed, build version, dataset, attempts
 //   metrics.jsonl          legoai.v1.StepMetrics, one per line, keyed by (attempt, step)
-//   checkpoints/step-N     worker/checkpoint
+//   checkpoints/step-N     worker/checkpoint; elsewhere where the recipe has a checkpoint.folder
 //   flight/rank-R          the flight recorder's ring of each rank; flight/rank-R.json a dump of it
 //   tokens/                the text as token ids, made once
 //   logs/rank-R.log        stdout and stderr of each rank
@@ -11,7 +11,8 @@
 //   traces/step-N-rank-R.json.gz    Chrome traces of the steps and ranks that the recipe asks for
 //   hf/                    the trained model as a Hugging Face folder, if enabled; hf.partial/ one being
 //   written; hf.replaced/ the earlier one, for a moment, where the file system cannot exchange names
-//   *.before-attempt-N     checkpoints/ and hf/ that attempt N started over without (--fresh)
+//   *.before-attempt-N     checkpoints/ and hf/ that attempt N started over without (--fresh); of a checkpoint.folder it is
+//   before-attempt-N/ in there
 //
 // One process at a time works in it: Open() locks the directory until the object is destroyed or its process ends. A RunDirectory
 // is not thread-safe.
@@ -38,7 +39,7 @@ namespace legoai::launch {
 std::string RecipePath(const std::string& run_directory);
 std::string RunJsonPath(const std::string& run_directory);
 std::string MetricsPath(const std::string& run_directory);
-std::string CheckpointsPath(const std::string& run_directory);
+std::string CheckpointsPath(const std::string& run_directory);  // where the recipe has no checkpoint.folder
 std::string FlightRingPath(const std::string& run_directory, int64_t rank);
 std::string TokensPath(const std::string& run_directory);
 std::string LogsPath(const std::string& run_directory);
@@ -74,6 +75,14 @@ class RunDirectory {
   int metrics_fd_ = -1;
 };
 
+// Where a run keeps its checkpoints: the recipe's checkpoint.folder, in an object store, or checkpoints/ of its run directory.
+std::string CheckpointsOf(const v1::Recipe& recipe, const std::string& run_directory);
+inline std::string CheckpointsOf(const v1::Start& start) { return CheckpointsOf(start.recipe(), start.run_directory()); }
+
+// The same as the recipe.toml of the run directory has it, for who knows only this; where there is none, checkpoints/ of the run
+// directory. Errors: a recipe.toml that cannot be read, for it may say that they are elsewhere.
+absl::StatusOr<std::string> CheckpointsOfRun(const std::string& run_directory);
+
 // The folder that holds step-N of this attempt: the one it resumes from, or its own.
 std::string CheckpointsHolding(const v1::Start& start, int64_t step);
 
@@ -93,6 +102,11 @@ std::vector<v1::StepMetrics> LatestOfEachStep(const std::vector<v1::StepMetrics>
 // "RUNS/ID/epoch-E": the run directory of the attempt under an epoch. ID is the last part of the job's resource name. Errors: a
 // name or an epoch that would lead outside `runs`.
 absl::StatusOr<std::string> EpochPath(const std::string& runs, const std::string& job, int64_t epoch);
+
+// Where it keeps its checkpoints: "FOLDER/ID/epoch-E" if the job's recipe has a checkpoint.folder, or checkpoints/ of EpochPath.
+// Errors: those of EpochPath.
+absl::StatusOr<std::string> EpochCheckpoints(const std::string& runs, const v1::Recipe& recipe, const std::string& job,
+                                             int64_t epoch);
 
 // Whether a run directory is being trained in, for observers. Thread-safe.
 
@@ -118,7 +132,7 @@ absl::Status FinishExport(const std::string& run_directory, const std::string& c
 // blocks.
 
 // "the disk of RUNS is full: 12 MiB are free of the 340 MiB that a checkpoint takes"; if `bytes` are free, or the need is unknown
-// (0), it quotes the failed operation (`full`) instead.
+// (0), or `path` is in an object store, which is then said to be full, it quotes the failed operation (`full`) instead.
 std::string WaitsForRoom(const std::string& what, const std::string& path, int64_t bytes, int64_t free, const absl::Status& full);
 
 // Runs `work` and retries it while it fails for lack of room (ResourceExhausted), first after a second and then with growing

@@ -136,6 +136,17 @@ TEST(RunDirectory, AFolderThatCannotBeMadeIsAFieldError) {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+TEST(RunDirectory, WhereItsCheckpointsAreIsNotGuessed) {
+  const std::string path = ::testing::TempDir() + "/where-checkpoints-are";
+  std::filesystem::remove_all(path);
+  EXPECT_EQ(CheckpointsOfRun(path).value(), path + "/checkpoints") << "of a run without a recipe";
+  std::filesystem::create_directories(path);
+  std::ofstream(RecipePath(path)) << "[checkpoint]\nfolder = \"s3://bucket/a\"\n";
+  EXPECT_EQ(CheckpointsOfRun(path).value(), "s3://bucket/a");
+  std::ofstream(RecipePath(path)) << "[checkpoint]\nfolder = \"s3://buc";
+  EXPECT_THAT(std::string(CheckpointsOfRun(path).status().message()), ::testing::HasSubstr(RecipePath(path)));
+}
+
 TEST(RoomTest, SaysHowMuchIsFreeOfWhatIsNeeded) {
   const absl::Status full = absl::ResourceExhaustedError("rank-00000.bin: cannot write: Disk quota exceeded");
   EXPECT_EQ(WaitsForRoom("a checkpoint", "/runs/j", int64_t{340} << 20, int64_t{12} << 20, full),
@@ -145,6 +156,8 @@ TEST(RoomTest, SaysHowMuchIsFreeOfWhatIsNeeded) {
   EXPECT_EQ(WaitsForRoom("a checkpoint", "/runs/j", 100, 100, full),
             "the disk is full: rank-00000.bin: cannot write: Disk quota exceeded")
       << "a quota";
+  EXPECT_EQ(WaitsForRoom("a checkpoint", "s3://bucket/j", 1, int64_t{1} << 62, absl::ResourceExhaustedError("status 507")),
+            "the object store is full: status 507");
 }
 
 TEST(RoomTest, TriesAgainUntilThereIsRoomAndSaysWhy) {

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/objectstore/s3_url.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/keep_policy.h"
 #include "core/recipe/optimizer.h"
@@ -283,6 +284,17 @@ void CheckMetrics(const v1::Recipe& recipe, Checker* check) {
   at_most("metrics.trace_ranks", metrics.trace_ranks_size(), "ranks");
 }
 
+// A path would be another one on each host, or within the run directory, as TorchTitan has it.
+void CheckFolder(const std::string& folder, Checker* check) {
+  if (folder.empty()) return;
+  const auto url = objectstore::ParseS3Url("checkpoint.folder", folder);
+  const auto fault = GetFieldViolation(url.status());
+  if (fault) {
+    check->Fail(fault->field(), fault->value(),
+                fault->remedy() + ", or leave it out: checkpoints are then in checkpoints/ of job.dump_folder");
+  }
+}
+
 void CheckRest(const v1::Recipe& recipe, Checker* check) {
   if (recipe.job().dump_folder().empty()) check->Fail("job.dump_folder", "", "must name a folder");
   if (recipe.model().tokenizer_path().empty()) {
@@ -291,6 +303,7 @@ void CheckRest(const v1::Recipe& recipe, Checker* check) {
   CheckAuto(recipe.activation_checkpoint(), check);
   CheckSelective(recipe.activation_checkpoint(), check);
   CheckCompile(recipe, check);
+  CheckFolder(recipe.checkpoint().folder(), check);
   check->Whole("checkpoint.interval", recipe.checkpoint().interval(), 1);
   check->Whole("checkpoint.keep_latest_k", recipe.checkpoint().keep_latest_k(), 0);
   check->Whole("checkpoint.max_pending_commits", recipe.checkpoint().max_pending_commits(), 0);

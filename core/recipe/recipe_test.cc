@@ -243,6 +243,8 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"checkpoint", "interval", "0", "1"},
            {"checkpoint", "keep_latest_k", "-1", "0"},
            {"checkpoint", "max_pending_commits", "-1", "0"},
+           {"checkpoint", "folder", "\"checkpoint\"", "\"s3://bucket/runs\""},
+           {"checkpoint", "folder", "\"gs://bucket/runs\"", "\"\""},
            {"comm", "init_timeout_seconds", "0", "1"},
            {"comm", "train_timeout_seconds", "0", "1"},
            {"comm", "trace_buf_size", "0", "1"},

@@ -45,7 +45,6 @@ constexpr TorchTitanKey kKeys[] = {
     {"activation_checkpoint.early_stop", "remove it: backward repeats the forward of whole blocks"},
     {"activation_checkpoint.preserve_rng_state", "remove it: dropout is always repeated as it was"},
     {"checkpoint.enable", "is checkpoint.enable_checkpoint here"},
-    {"checkpoint.folder", "remove it: checkpoints are in checkpoints/ of job.dump_folder"},
     {"checkpoint.async_mode", "remove it: checkpoints are written by the ranks between two steps"},
     {"checkpoint.initial_load_path", "is model.initial_load_path here: a folder with safetensors"},
     {"checkpoint.initial_load_in_hf", "remove it: model.initial_load_path always is a folder with safetensors"},

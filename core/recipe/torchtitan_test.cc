@@ -75,7 +75,6 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
   EXPECT_EQ(recipe.status().message(),
             "13 faults:\n"
             "  checkpoint.async_mode = disabled: remove it: checkpoints are written by the ranks between two steps\n"
-            "  checkpoint.folder = checkpoint: remove it: checkpoints are in checkpoints/ of job.dump_folder\n"
             "  metrics.save_tb_folder = tb: remove it: event files are in tensorboard/ of job.dump_folder\n"
             "  model.flavor = 8B: name family and size together: model.name = \"llama3-8b\" (`lego models`), or a config.json\n"
             "  profiling: remove the section: `lego simulate --trace FILE` shows a step, and metrics.trace_steps traces steps "
@@ -88,7 +87,9 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
             "  parallelism.expert_parallel_degree = 2: is not supported yet: leave it at 1\n"
             "  lr_scheduler.decay_type = exponential: must be one of \"cosine\", \"linear\", \"sqrt\", \"none\"\n"
             "  activation_checkpoint.selective_ac_option = ops: must be \"op\", for every second product, \"policy\", or a "
-            "number k of at least 1, for every k-th block");
+            "number k of at least 1, for every k-th block\n"
+            "  checkpoint.folder = checkpoint: is no URL of an object store: write s3://BUCKET/PREFIX, or leave it out: checkpoints "
+            "are then in checkpoints/ of job.dump_folder");
   EXPECT_EQ(GetFieldViolation(recipe.status())->field(), "checkpoint.async_mode");
 }
 

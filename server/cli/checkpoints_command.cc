@@ -22,11 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Tree CheckpointTree(const std::string& root, int64_t step) {
+// An error where the store or the disk does not say what is in it: that is no damage.
+absl::StatusOr<Tree> CheckpointTree(const std::string& root, int64_t step) {
   Tree tree;
   tree["step"] = step;
   tree["path"] = checkpoint::StepDirectory(root, step);
   const auto manifest = checkpoint::ReadManifest(root, step, "");
+  if (absl::IsUnavailable(manifest.status()) || absl::IsPermissionDenied(manifest.status())) return manifest.status();
   if (!manifest.ok()) {
     tree["error"] = std::string(manifest.status().message());
     return tree;
@@ -81,17 +83,19 @@ absl::StatusOr<int> OfServer(const Arguments& arguments) {
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const std::string run = arguments.positional()[0], root = launch::CheckpointsPath(run);
+  const std::string run = arguments.positional()[0];
   std::error_code error;
   if (RefersToJob(arguments)) return OfServer(arguments);
   if (!fs::is_directory(run, error))
     return FieldError("RUN_DIR|JOB", run, "is no folder; name a run's job.dump_folder, or a job", absl::StatusCode::kNotFound);
+  ASSIGN_OR_RETURN(const std::string root, launch::CheckpointsOfRun(run));
   ASSIGN_OR_RETURN(const auto steps, checkpoint::ListCheckpoints(root));
   ASSIGN_OR_RETURN(const auto aside, checkpoint::ListPutAside(root));
   Tree list = Tree::array();
   Table table({"step", "size", "tensors", "<build", "<saved with"});
   for (int64_t step : steps) {
-    list.push_back(CheckpointTree(root, step));
+    ASSIGN_OR_RETURN(Tree tree, CheckpointTree(root, step));
+    list.push_back(std::move(tree));
     AddRow(list.back(), &table);
   }
   if (arguments.format() != Format::kTable) {

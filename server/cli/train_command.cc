@@ -173,7 +173,9 @@ std::string BucketsText(const v1::CompileSection& compile) {
 absl::Status FillBuckets(InterruptGuard* guard, TrainCall* call) {
   v1::Recipe& recipe = call->request.recipe;
   if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN || !call->gpus.empty()) return absl::OkStatus();
-  if (const auto kept = BucketsAsBefore({call->spec, call->request.model, call->cluster, call->request.fresh}, recipe)) {
+  ASSIGN_OR_RETURN(const auto kept,
+                   BucketsAsBefore({call->spec, call->request.model, call->cluster, call->request.fresh}, recipe));
+  if (kept) {
     *recipe.mutable_compile() = *kept;
     Tell(absl::StrCat("compile.fsdp_buckets as they were planned before: ", BucketsText(*kept)));
     return absl::OkStatus();
@@ -394,9 +396,13 @@ absl::StatusOr<int> DryRun(const Arguments& arguments, const TrainCall& call, co
 
 // What is left after a failure that was in no one's input, and where to look.
 std::string AfterFailure(const std::string& run_directory) {
-  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(run_directory));
-  const std::string next = steps.ok() && !steps->empty() ? absl::StrCat("goes on from the checkpoint of step ", steps->back())
-                                                         : std::string("begins anew, as there is no checkpoint");
+  const auto root = launch::CheckpointsOfRun(run_directory);
+  const auto steps = root.ok() ? checkpoint::ListCheckpoints(*root) : root.status();
+  const std::string next =
+      !steps.ok() ? absl::StrCat("goes on from the latest checkpoint, if there is one, which could not be found out (",
+                                 steps.status().message(), ")")
+      : steps->empty() ? std::string("begins anew, as there is no checkpoint")
+                       : absl::StrCat("goes on from the checkpoint of step ", steps->back());
   return absl::StrCat("the same call ", next, "; what each rank was doing: `lego fr ", run_directory, "`, and ",
                       launch::LogsPath(run_directory));
 }
@@ -422,9 +428,9 @@ bool MayPass(const absl::Status& failure) {
   return (absl::IsUnavailable(failure) || absl::IsDeadlineExceeded(failure)) && !GetFieldViolation(failure);
 }
 
-std::optional<int64_t> LatestCheckpoint(const v1::Recipe& recipe) {
-  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(recipe.job().dump_folder()));
-  return steps.ok() && !steps->empty() ? std::optional<int64_t>(steps->back()) : std::nullopt;
+absl::StatusOr<std::optional<int64_t>> LatestCheckpoint(const v1::Recipe& recipe) {
+  ASSIGN_OR_RETURN(const auto steps, checkpoint::ListCheckpoints(launch::CheckpointsOf(recipe, recipe.job().dump_folder())));
+  return steps.empty() ? std::nullopt : std::optional<int64_t>(steps.back());
 }
 
 // False: somebody asked to stop meanwhile.
@@ -438,6 +444,7 @@ bool Pause(absl::Duration pause, InterruptGuard* guard) {
 absl::StatusOr<launch::TrainOutcome> Train(TrainCall* call, int64_t count, InterruptGuard* guard) {
   launch::TrainRequest& request = call->request;
   Restarts restarts(count, absl::Seconds(request.recipe.comm().init_timeout_seconds()));
+  std::optional<int64_t> latest;
   while (true) {
     TrainingDisplay display(guard, HostsOf(*call));
     launch::TrainCallbacks callbacks = display.Callbacks();
@@ -448,7 +455,8 @@ absl::StatusOr<launch::TrainOutcome> Train(TrainCall* call, int64_t count, Inter
     if (outcome.ok()) return outcome;
     request.begun_anew = begun_anew;  // what it has saved itself is gone on from
     if (MayPass(outcome.status()) && restarts.left() > 0 && !guard->interrupted()) {
-      const absl::Duration pause = restarts.Take(LatestCheckpoint(request.recipe));
+      latest = LatestCheckpoint(request.recipe).value_or(latest);  // the last one known, while a store is away
+      const absl::Duration pause = restarts.Take(latest);
       Tell(absl::StrCat("note: ", outcome.status().message(), "; begins once more, ", restarts.left(),
                         " restarts left, after a pause of ", DurationText(pause)));
       if (Pause(pause, guard)) continue;

@@ -86,13 +86,15 @@ v1::Recipe WithDefaults(v1::Recipe recipe) {
   return recipe;
 }
 
-// Of the attempt whose checkpoints lie in the run's folder; nothing where there are none, or they do not count.
-std::optional<v1::Recipe> KeptRecipe(const LayoutRequest& request) {
+// Of the attempt whose checkpoints are the run's; nothing where there are none, or they do not count. An error where it cannot be
+// told: planned anew, a run might go on in another layout for a store that was away.
+absl::StatusOr<std::optional<v1::Recipe>> KeptRecipe(const LayoutRequest& request) {
   const std::string folder = WithDefaults(request.spec.recipe()).job().dump_folder();
-  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(folder));
-  if (request.fresh || !steps.ok() || steps->empty()) return std::nullopt;
+  if (request.fresh) return std::nullopt;
   auto kept = parallel::LoadRecipe(launch::RecipePath(folder));
-  return kept.ok() ? std::optional<v1::Recipe>(*std::move(kept)) : std::nullopt;
+  if (!kept.ok()) return std::nullopt;
+  ASSIGN_OR_RETURN(const auto steps, checkpoint::ListCheckpoints(launch::CheckpointsOf(request.spec.recipe(), folder)));
+  return steps.empty() ? std::nullopt : std::optional<v1::Recipe>(*std::move(kept));
 }
 
 bool IsPlanned(const std::string& path) {
@@ -331,7 +333,7 @@ std::vector<std::string> OpenKeys(const v1::Recipe& recipe) {
 }
 
 absl::StatusOr<ChosenLayout> ChooseLayout(const LayoutRequest& request, InterruptGuard* guard) {
-  const std::optional<v1::Recipe> kept = KeptRecipe(request);
+  ASSIGN_OR_RETURN(const std::optional<v1::Recipe> kept, KeptRecipe(request));
   if (const auto before = kept ? AsBefore(request, *kept) : std::nullopt) {
     return ChosenLayout{before, absl::StrCat("as it was planned before: ", planner::Summarize(*before),
                                              KeysText(request.spec.recipe(), *before))};
@@ -343,8 +345,8 @@ absl::StatusOr<ChosenLayout> ChooseLayout(const LayoutRequest& request, Interrup
   return chosen;
 }
 
-std::optional<v1::CompileSection> BucketsAsBefore(const LayoutRequest& request, const v1::Recipe& recipe) {
-  const std::optional<v1::Recipe> kept = KeptRecipe(request);
+absl::StatusOr<std::optional<v1::CompileSection>> BucketsAsBefore(const LayoutRequest& request, const v1::Recipe& recipe) {
+  ASSIGN_OR_RETURN(const std::optional<v1::Recipe> kept, KeptRecipe(request));
   if (!kept || kept->compile().fsdp_bucketing() != v1::BUCKET_BY_MODULES) return std::nullopt;
   const auto now = parallel::ResolvedRecipe::Create(recipe, request.model, Ranks(request.cluster));
   const auto then = parallel::ResolvedRecipe::Create(*kept, request.model, Ranks(request.cluster));
@@ -353,7 +355,7 @@ std::optional<v1::CompileSection> BucketsAsBefore(const LayoutRequest& request, 
   buckets.set_fsdp_bucketing(v1::BUCKET_BY_MODULES);
   *buckets.mutable_fsdp_buckets() = kept->compile().fsdp_buckets();
   *buckets.mutable_fsdp_backward_buckets() = kept->compile().fsdp_backward_buckets();
-  return buckets;
+  return std::optional(std::move(buckets));
 }
 
 std::string PrecisionNote(const v1::Recipe& recipe, const v1::Cluster& cluster) {

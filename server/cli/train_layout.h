@@ -37,12 +37,13 @@ struct ChosenLayout {
 // Keys set in the recipe are binding. A run that resumes keeps its earlier plan if that is consistent with the recipe, policy and
 // buckets included; else it is planned again with the checkpoint's batch, precision and optimizer. With
 // activation_checkpoint.mode = "auto" an earlier plan counts if it was made for the same budget, which the chosen recipe has as
-// memory_budget_gib. Errors: those of planner::Plan in the file's terms; no global batch; Cancelled by `guard`.
+// memory_budget_gib. Errors: those of planner::Plan in the file's terms; no global batch; Cancelled by `guard`; where an earlier
+// run wrote its recipe, those of asking whether its checkpoints are still there.
 absl::StatusOr<ChosenLayout> ChooseLayout(const LayoutRequest& request, InterruptGuard* guard);
 
 // Of a recipe that names its layout and has compile.fsdp_bucketing = "auto": the buckets of the run in its job.dump_folder, if
-// that goes on and its step is the same otherwise; nothing if they have to be planned.
-std::optional<v1::CompileSection> BucketsAsBefore(const LayoutRequest& request, const v1::Recipe& recipe);
+// that goes on and its step is the same otherwise; nothing if they have to be planned. Errors: as above, of its checkpoints.
+absl::StatusOr<std::optional<v1::CompileSection>> BucketsAsBefore(const LayoutRequest& request, const v1::Recipe& recipe);
 
 // A note if `recipe` leaves the precision at bfloat16 and this processor only emulates it; otherwise empty.
 std::string PrecisionNote(const v1::Recipe& recipe, const v1::Cluster& cluster);

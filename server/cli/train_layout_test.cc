@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -102,6 +103,22 @@ TEST_F(TrainLayout, ARunGoesOnAsItWasPlannedAndWithOtherRanksIsPlannedAnew) {
   EXPECT_EQ(Json::parse(third.out)["resumed_from"], 3);
   EXPECT_THAT(third.err, HasSubstr("planned for cpu:1x1"));
   for (const char* ranks : {"1", "2"}) ExpectError(Train({"--nproc", ranks, "--optimizer.lr=0.5"}), 2, {"optimizer.lr", "0.5"});
+}
+
+// Another layout would be planned, and "no checkpoint" said, of a run whose checkpoints nobody could look for.
+TEST_F(TrainLayout, WhereTheStoreIsAwayThatIsSaid) {
+  const std::vector<std::pair<const char*, const char*>> environment = {{"AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9"},
+                                                                        {"AWS_ACCESS_KEY_ID", "key"},
+                                                                        {"AWS_SECRET_ACCESS_KEY", "secret"},
+                                                                        {"AWS_MAX_ATTEMPTS", "1"}};
+  for (const auto& [name, value] : environment) setenv(name, value, 1);
+  const std::vector<std::string> words =
+      Train({"--nproc", "2", "--checkpoint.folder=s3://bucket/a", "--job.dump_folder=" + Path("away"), "--dry-run"});
+  std::filesystem::create_directories(Path("away"));
+  Write(Path("away/recipe.toml"), Recipe("") + "folder = \"s3://bucket/a\"\n");
+  ExpectError(words, 1, {"listing s3://bucket/a/ failed 1 time at http://127.0.0.1:9/bucket"});
+  ExpectError({"checkpoints", Path("away")}, 1, {"listing s3://bucket/a/ failed 1 time at http://127.0.0.1:9/bucket"});
+  for (const auto& [name, value] : environment) unsetenv(name);
 }
 
 // Keys that the planner does not choose too, on the first run and on those that go on.

@@ -438,7 +438,9 @@ absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitR
     return absl::FailedPreconditionError(
         absl::StrCat("the lease of ", job.name(), ", epoch ", job.epoch(), ", is not this agent's"));
   ASSIGN_OR_RETURN(const auto attempt, LatestAttempt(transaction, job));
-  const auto is_new = CheckCommit(transaction, job, attempt, directory, request);
+  const bool in_store = !attempt.recipe().checkpoint().folder().empty();  // of objects, not in the agent's folder
+  ASSIGN_OR_RETURN(const std::string store, launch::EpochCheckpoints("", attempt.recipe(), job.name(), job.epoch()));
+  const auto is_new = CheckCommit(transaction, job, attempt, in_store ? store : directory, request);
   if (!is_new.ok() || !*is_new) return is_new.status();
   v1::Checkpoint checkpoint;
   checkpoint.set_name(FormatCheckpointName(job.name(), request.step()));

@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/storage.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::agent {
 namespace {
@@ -49,20 +51,18 @@ absl::Status MakeEpochDirectory(const std::string& directory) {
   return error ? CannotMake(link, error) : absl::OkStatus();
 }
 
-absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::LeaseId& lease) {
-  const absl::StatusOr<std::string> own = EpochDirectory(runs, lease);
-  if (!own.ok()) return own.status();
-  const fs::path folder = fs::path(*own).parent_path();
-  std::error_code error;
-  fs::directory_iterator entries(folder, error);
-  if (error) return checkpoint::FileError(folder.string(), "cannot read", error.value());
+absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::Recipe& recipe, const v1::LeaseId& lease) {
+  ASSIGN_OR_RETURN(const std::string own, launch::EpochCheckpoints(runs, recipe, lease.job(), lease.epoch()));
+  const std::string folder = own.substr(0, own.rfind("/epoch-"));
+  ASSIGN_OR_RETURN(const auto storage, checkpoint::StorageOf(folder));
+  ASSIGN_OR_RETURN(const auto names, storage->Names(folder));
   absl::Status removed;
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    const std::optional<int64_t> epoch = EpochOf(entries->path().filename().string());
-    if (epoch && *epoch < lease.epoch())
-      removed.Update(checkpoint::RemoveAllButPutAside(launch::CheckpointsPath(entries->path().string())));
+  for (const std::string& name : names) {
+    const std::optional<int64_t> epoch = EpochOf(name);
+    if (!epoch || *epoch >= lease.epoch()) continue;
+    const auto root = launch::EpochCheckpoints(runs, recipe, lease.job(), *epoch);
+    removed.Update(root.ok() ? checkpoint::RemoveAllButPutAside(*root) : root.status());
   }
-  if (error) removed.Update(checkpoint::FileError(folder.string(), "cannot read", error.value()));
   return removed;
 }
 

@@ -20,8 +20,9 @@ absl::StatusOr<std::string> EpochDirectory(const std::string& runs, const v1::Le
 // Creates it. Errors: FieldError (--runs) if it cannot be created; ResourceExhausted: the disk is full.
 absl::Status MakeEpochDirectory(const std::string& directory);
 
-// Removes the checkpoints of all earlier epochs of the job, which newer ones of this epoch replace. Logs, metrics, exports and
+// Removes the checkpoints of all earlier epochs of the job, from where its recipe keeps them: newer ones of this epoch replace
+// them. Logs, metrics, exports and
 // checkpoints put aside as damaged stay. Returns the first error; the others are removed all the same.
-absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::LeaseId& lease);
+absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::Recipe& recipe, const v1::LeaseId& lease);
 
 }  // namespace legoai::agent

@@ -54,7 +54,7 @@ TEST_F(EpochDirectoryTest, OnlyCheckpointsOfEarlierEpochsGo) {
                            "j/mine/checkpoints/step-1", "other/epoch-1/checkpoints/step-1"}) {
     fs::create_directories(runs_ + "/" + path);
   }
-  ASSERT_EQ(RemoveEarlierCheckpoints(runs_, Lease("projects/p/jobs/j", 10)), absl::OkStatus());
+  ASSERT_EQ(RemoveEarlierCheckpoints(runs_, v1::Recipe(), Lease("projects/p/jobs/j", 10)), absl::OkStatus());
   EXPECT_FALSE(exists("j/epoch-1/checkpoints"));
   EXPECT_FALSE(exists("j/epoch-2/checkpoints"));
   EXPECT_TRUE(exists("j/epoch-2/hf"));

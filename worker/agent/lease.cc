@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/checkpoint/directory.h"
+#include "core/checkpoint/storage.h"
 #include "core/flight/flight_ring.h"
 #include "core/hardware/host.h"
 #include "core/process/run_directory.h"
@@ -31,10 +32,10 @@ constexpr size_t kLongestLogText = 16 * 1024;
 constexpr size_t kLastLines = 20;  // of a rank's output after a failure
 constexpr int64_t kLastBytes = 8 * 1024;
 
-// Whether a folder of checkpoints is one of the job whose run directory this is: a retry begins with another job's, of which the
-// server takes nothing from it.
-bool IsOfOwnJob(const std::string& checkpoints, const std::string& run_directory) {
-  return checkpoints.rfind(run_directory.substr(0, run_directory.rfind('/') + 1), 0) == 0;
+// Whether a folder of checkpoints is one of the job whose attempt keeps its own in `own`: a retry begins with another job's, of
+// which the server takes nothing from it.
+bool IsOfOwnJob(const std::string& checkpoints, const std::string& own) {
+  return checkpoints.rfind(own.substr(0, own.rfind("/epoch-") + 1), 0) == 0;
 }
 
 int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
@@ -81,6 +82,7 @@ absl::Status WithFlagsOfAgent(const absl::Status& error, const v1::StartAttempt&
 Lease::Lease(v1::StartAttempt start, const LeaseServices& services)
     : start_(std::move(start)), services_(services), step_lines_(start_.recipe().training().steps()) {
   directory_ = EpochDirectory(services_.options.runs, id()).value_or("");
+  checkpoints_ = launch::EpochCheckpoints(services_.options.runs, start_.recipe(), id().job(), id().epoch()).value_or("");
   ReportLog("info", BeginText(start_, directory_), std::nullopt, NowUs());
   thread_ = std::thread([this] { Run(); });
 }
@@ -137,8 +139,9 @@ void Lease::RunInBackground(std::function<void()> work) {
 
 void Lease::Run() {
   const absl::StatusOr<launch::TrainOutcome> outcome = Train();
+  JoinListing();
   if (!outcome.ok()) AwaitVerdicts();
-  if (!outcome.ok() && !revoked_ && !IsMember()) PutInPlace(launch::CheckpointsPath(directory_), committed_step_);
+  if (!outcome.ok() && !revoked_ && !IsMember() && committed_step_ >= 0) PutInPlace(checkpoints_, committed_step_);
   for (const auto& [step, question] : questions_) services_.commits.Withdraw(question);
   ReportEnd(outcome);
   ended_ = true;
@@ -149,6 +152,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   ASSIGN_OR_RETURN(const auto directory, EpochDirectory(services_.options.runs, id()));
   ASSIGN_OR_RETURN(auto request, AttemptRequest(start_, directory, services_.options.trainer, services_.options.worker.device()));
   request.data_roots = services_.options.data_roots;
+  request.checkpoint_roots = services_.options.checkpoint_roots;
   const absl::Status made = IsMember() ? JoinFolder(directory) : MakeDirectory(directory);
   const bool given_up = absl::IsResourceExhausted(made) || absl::IsCancelled(made);
   if (given_up && stopping_ && !revoked_) return NothingHadBegun();
@@ -163,7 +167,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   last_step_ = start_.resume_step();
   if (start_.has_resume_step() && !IsMember()) {
     PutInPlace(start_.resume_directory(), start_.resume_step());
-    if (IsOfOwnJob(start_.resume_directory(), directory_)) ReportKeptCheckpoints(start_.resume_directory());
+    if (IsOfOwnJob(start_.resume_directory(), checkpoints_)) ReportKeptCheckpoints(start_.resume_directory());
   }
   auto outcome = launch::RunTraining(request, Callbacks(), &stop_);
   services_.slots.Give(*slots);
@@ -188,13 +192,14 @@ absl::Status Lease::MakeDirectory(const std::string& directory) {
   };
   const auto make = [&] {
     const absl::Status made = MakeEpochDirectory(directory);
-    return made.ok() && start_.has_gang() ? WriteGangNote(directory, start_) : made;
+    return made.ok() && start_.has_gang() && !IsMember() ? WriteGangNote(directory, start_) : made;
   };
   return launch::DoWhenThereIsRoom(make, waits, [this] { return stopping_ || revoked_; });
 }
 
-// The first worker makes it.
+// The first worker makes it, unless what all need is in an object store.
 absl::Status Lease::JoinFolder(const std::string& directory) {
+  if (checkpoint::IsInObjectStore(checkpoints_)) return MakeDirectory(directory);
   return AwaitGangNote(directory, start_, services_.options.gang_folder_wait, [this] { return stopping_ || revoked_; });
 }
 
@@ -235,7 +240,7 @@ std::optional<absl::Status> Lease::Commit(int64_t step, const std::vector<std::s
     *request.mutable_lease() = id();
     request.set_step(step);
     if (!digests.empty()) request.set_digest(digests[0]);  // rank 0 writes the manifest
-    request.set_directory(launch::CheckpointsPath(directory_));
+    request.set_directory(checkpoints_);
     question->second = services_.commits.Ask(std::move(request), [this] { stop_.Wake(); });
   }
   if (question != questions_.begin()) return std::nullopt;
@@ -297,7 +302,7 @@ void Lease::Committed(int64_t step) {
   fact.mutable_earlier_removed();
   Report(std::move(fact));
   RunInBackground([this] {
-    const absl::Status removed = RemoveEarlierCheckpoints(services_.options.runs, id());
+    const absl::Status removed = RemoveEarlierCheckpoints(services_.options.runs, start_.recipe(), id());
     if (!removed.ok())
       ReportLog("warning", absl::StrCat("checkpoints of earlier epochs cannot be removed: ", removed.message()), std::nullopt,
                 NowUs());
@@ -314,6 +319,26 @@ void Lease::ReportKeptCheckpoints(const std::string& directory) {
   Report(std::move(fact));
 }
 
+// A store may take long to answer, and the launcher, whose call this is in, must go on. What is listed late is not wrong: the
+// server takes only what is older than the newest of a list, and not in it, for gone.
+void Lease::ReportKeptWithoutWaiting() {
+  if (!checkpoint::IsInObjectStore(checkpoints_)) return ReportKeptCheckpoints(checkpoints_);
+  if (listing_) {
+    kept_changes_ = true;  // once more, when it is done
+    return;
+  }
+  JoinListing();
+  listing_ = true;
+  listing_thread_ = std::thread([this] {
+    ReportKeptCheckpoints(checkpoints_);
+    listing_ = false;
+  });
+}
+
+void Lease::JoinListing() {
+  if (listing_thread_.joinable()) listing_thread_.join();
+}
+
 void Lease::ReportStarted(const launch::PreparedTraining& prepared) {
   v1::Telemetry fact;
   fact.mutable_started()->set_unigram_entropy(prepared.unigram_entropy);
@@ -324,8 +349,7 @@ void Lease::ReportStarted(const launch::PreparedTraining& prepared) {
 void Lease::ReportProgress(const v1::Progress& progress) {
   last_step_ = std::max(last_step_, progress.step());
   // Rank 0, whose progress this is, removes what is too old while it saves.
-  if (progress.phase() != "checkpoint" && std::exchange(kept_changes_, false))
-    ReportKeptCheckpoints(launch::CheckpointsPath(directory_));
+  if (progress.phase() != "checkpoint" && std::exchange(kept_changes_, false)) ReportKeptWithoutWaiting();
   const int64_t now = NowUs();
   const bool waits = !progress.waits().empty(), waited = !told_progress_.waits().empty();
   const bool same = progress.phase() == told_progress_.phase() && progress.step() < progress.steps() && waits == waited;
@@ -398,7 +422,7 @@ void Lease::ReportEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
   if (revoked_) return Log("info", "has ended, revoked");
   if (IsMember()) return ReportMemberEnd(outcome);
   // Ranks may have removed older ones since the last commit.
-  if (commits_ > 0) ReportKeptCheckpoints(launch::CheckpointsPath(directory_));
+  if (commits_ > 0) ReportKeptCheckpoints(checkpoints_);
   const std::string attempt = absl::StrCat("attempt ", start_.attempt());
   v1::Telemetry fact;
   v1::AttemptEnded& ended = *fact.mutable_ended();
@@ -453,6 +477,10 @@ absl::StatusOr<launch::TrainRequest> AttemptRequest(const v1::StartAttempt& star
   launch::TrainRequest request;
   request.recipe = start.recipe();
   request.recipe.mutable_job()->set_dump_folder(run_directory);
+  if (!start.recipe().checkpoint().folder().empty()) {
+    ASSIGN_OR_RETURN(auto folder, launch::EpochCheckpoints("", start.recipe(), start.lease().job(), start.lease().epoch()));
+    request.recipe.mutable_checkpoint()->set_folder(std::move(folder));
+  }
   if (!start.dataset().uri().empty()) request.recipe.mutable_training()->set_dataset_path(start.dataset().uri());
   request.dataset = start.dataset();
   request.model = start.model();

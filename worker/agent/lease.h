@@ -85,6 +85,8 @@ class Lease {
   void AwaitVerdicts();
   void PutInPlace(const std::string& directory, int64_t committed_step);
   void ReportKeptCheckpoints(const std::string& directory);
+  void ReportKeptWithoutWaiting();
+  void JoinListing();
   void ReportStarted(const launch::PreparedTraining& prepared);
   void ReportProgress(const v1::Progress& progress);
   void ReportLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us);
@@ -100,7 +102,8 @@ class Lease {
 
   const v1::StartAttempt start_;
   const LeaseServices services_;
-  std::string directory_;  // set before the thread starts; empty if invalid
+  std::string directory_;    // set before the thread starts; empty if invalid
+  std::string checkpoints_;  // where its checkpoints are kept: in it or in an object store; as above
   launch::StopPipe stop_;
   bool discards_ = false;  // the trainers were asked to stop without saving; for the agent's thread
   std::chrono::steady_clock::time_point grace_ends_ = std::chrono::steady_clock::time_point::max();  // for the agent's thread
@@ -115,6 +118,8 @@ class Lease {
   StepLines step_lines_;
   v1::Progress told_progress_;
   int64_t told_progress_us_ = 0;
+  std::thread listing_thread_;  // of checkpoints in an object store
+  std::atomic<bool> listing_{false};
   std::atomic<int> background_running_{0};
   Mutex background_mutex_;
   std::vector<std::jthread> background_threads_ ABSL_GUARDED_BY(background_mutex_);

@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "core/hardware/host.h"
 #include "core/process/build_version.h"
+#include "core/process/checkpoint_roots.h"
 #include "core/process/child_process.h"
 #include "core/process/data_roots.h"
 #include "core/process/secret_file.h"
@@ -54,6 +55,9 @@ ABSL_FLAG(std::string, runs, "", "folder for what jobs write; all workers of a p
 ABSL_FLAG(std::vector<std::string>, data_roots, {},
           "folders from which jobs may read texts, tokenizers and weights, with commas between them; the working folder (unless "
           "that is /) and the examples of this program if not given");
+ABSL_FLAG(std::vector<std::string>, checkpoint_roots, {},
+          "where jobs may keep checkpoints, with commas between: folders (that of --runs for jobs without a checkpoint.folder), "
+          "s3://BUCKET and s3://BUCKET/PREFIX; in --runs and wherever this agent's keys may write if not given");
 ABSL_FLAG(
     std::string, device_file, "",
     "a slot's device: this machine as `lego hardware --measure` found it, or a GPU that the catalog does not know; where the "
@@ -198,6 +202,7 @@ absl::StatusOr<AgentOptions> ReadOptions() {
     if (root.empty() || (std::filesystem::exists(root, error) && !std::filesystem::is_directory(root, error)))
       return FieldError("--data_roots", root, "must be a folder");
   }
+  ASSIGN_OR_RETURN(options.checkpoint_roots, launch::ParseCheckpointRoots(absl::GetFlag(FLAGS_checkpoint_roots)));
   auto worker = ThisMachine({.name = absl::GetFlag(FLAGS_name),
                              .pool = absl::GetFlag(FLAGS_pool),
                              .slots = absl::GetFlag(FLAGS_slots),
@@ -256,7 +261,9 @@ int Main(int argc, char** argv) {
             absl::StrCat("legoai-agent ", options->worker.build_version(), " of ", options->worker.name(), ": ",
                          options->worker.slots(), " slots of type ", options->worker.device().type(), " (",
                          options->device_reason, "), runs in ", options->runs, "; jobs may read from ",
-                         options->data_roots.empty() ? "nowhere (--data_roots)" : absl::StrJoin(options->data_roots, ", ")));
+                         options->data_roots.empty() ? "nowhere (--data_roots)" : absl::StrJoin(options->data_roots, ", "),
+                         options->checkpoint_roots.empty() ? "" : ", and keep checkpoints in ",
+                         absl::StrJoin(options->checkpoint_roots, ", ")));
   if (options->worker.device().kind() == v1::CPU && absl::GetFlag(FLAGS_device_file).empty() && !HasBeenMeasured()) {
     log.Write("warning", "this machine has not been measured, the catalog's cpu stands for it: run `lego hardware --measure`");
   }

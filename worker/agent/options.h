@@ -25,6 +25,7 @@ struct AgentOptions {
   std::string device_reason;                            // why its slots are GPUs or processors, for the log
   std::string runs;                                     // absolute and plain; jobs' folders go there (epoch_directory.h)
   std::vector<std::string> data_roots;                  // folders from which jobs may read (core/process/data_roots.h)
+  std::vector<std::string> checkpoint_roots;            // where they may save (core/process/checkpoint_roots.h); empty: anywhere
   std::string trainer;                                  // path of legoai-trainer
   int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, buffered while the server is away
   absl::Duration first_wait = absl::Milliseconds(100);  // before the second attempt to connect; doubles

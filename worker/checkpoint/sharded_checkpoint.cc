@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/storage.h"
 #include "proto/status.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
@@ -106,6 +107,7 @@ absl::StatusOr<std::string> SaveSharded(const std::string& root, const v1::Check
   const c10::Device device = tensors.empty() ? c10::Device(c10::kCPU) : tensors.front().tensor.device();
   const int64_t step = facts.step();
   ASSIGN_OR_RETURN(const int64_t bytes, BytesOfAllRanks(tensors, runtime));
+  const AliveDuring alive(callbacks.written);
 
   absl::Status status = first ? BeginCheckpoint(root, step, bytes, FreeBytesOnDisk, callbacks.written) : absl::OkStatus();
   // What is there already is not this save's to remove.

@@ -29,7 +29,7 @@ struct ShardedTensor {
 // Callbacks of a save. A slow disk may take long, and no collective should time out because of it: before each collective, `meet`
 // is called on every rank and returns when all have called it. Empty: the collectives wait.
 struct SaveCallbacks {
-  BytesDone written = nullptr;  // called with the bytes this rank has just written; 0: it is removing files
+  BytesDone written = nullptr;  // called with the bytes this rank has just written; 0: it removes files or waits for a store
   std::function<absl::Status()> meet = nullptr;
 };
 

@@ -38,10 +38,10 @@ bool IsFile(const std::string& path) {
 }
 
 // Any where `step` is not said.
-bool HasCheckpoint(const std::string& run, std::optional<int64_t> step) {
-  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(run));
-  if (!steps.ok() || !step) return steps.ok() && !steps->empty();
-  return std::find(steps->begin(), steps->end(), *step) != steps->end();
+absl::StatusOr<bool> HasCheckpoint(const std::string& run, std::optional<int64_t> step) {
+  ASSIGN_OR_RETURN(const std::string root, launch::CheckpointsOfRun(run));
+  ASSIGN_OR_RETURN(const auto steps, checkpoint::ListCheckpoints(root));
+  return step ? std::find(steps.begin(), steps.end(), *step) != steps.end() : !steps.empty();
 }
 
 bool HasExport(const std::string& run) { return IsFile(launch::HuggingFacePath(run) + "/config.json"); }
@@ -50,7 +50,7 @@ bool IsRun(const std::string& path) { return HasExport(path) || IsFolder(launch:
 
 // Of RUNS/JOB the epoch-E with the highest E that has this step, or, where none is said, any model: a later one may have written
 // no checkpoint yet. If none has, the last one. Any other path is what it is.
-std::string RunOf(const std::string& path, std::optional<int64_t> step) {
+absl::StatusOr<std::string> RunOf(const std::string& path, std::optional<int64_t> step) {
   if (IsRun(path)) return path;
   std::string newest = path;
   std::pair<bool, int64_t> newest_epoch = {false, -1};  // whether it has the step, its number
@@ -61,7 +61,8 @@ std::string RunOf(const std::string& path, std::optional<int64_t> step) {
     int64_t epoch = -1;
     const std::string run = at->path().string();
     if (!absl::ConsumePrefix(&number, "epoch-") || !absl::SimpleAtoi(number, &epoch) || !IsRun(run)) continue;
-    const std::pair<bool, int64_t> known = {HasCheckpoint(run, step) || (!step && HasExport(run)), epoch};
+    ASSIGN_OR_RETURN(const bool has, HasCheckpoint(run, step));
+    const std::pair<bool, int64_t> known = {has || (!step && HasExport(run)), epoch};
     if (known <= newest_epoch) continue;
     newest_epoch = known;
     newest = run;
@@ -151,9 +152,11 @@ absl::StatusOr<int64_t> ChooseStep(const std::string& root, std::optional<int64_
 }
 
 absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
-  const std::string root = launch::CheckpointsPath(run), exported = launch::HuggingFacePath(run);
+  ASSIGN_OR_RETURN(const std::string root, launch::CheckpointsOfRun(run));
+  ASSIGN_OR_RETURN(const bool any, HasCheckpoint(run, {}));
+  const std::string exported = launch::HuggingFacePath(run);
   // Checkpoints are often removed once there is an export.
-  const bool only_export = !wanted.step && !HasCheckpoint(run, {}) && HasExport(run);
+  const bool only_export = !wanted.step && !any && HasExport(run);
   if (only_export) return OpenFolder(wanted, exported);
   ASSIGN_OR_RETURN(const auto step, ChooseStep(root, wanted.step));
   auto reader = checkpoint::CheckpointReader::Open(root, step, /*build_version=*/"");
@@ -191,7 +194,7 @@ absl::StatusOr<Source> OpenSource(const Wanted& wanted) {
     return FieldError("--step", absl::StrCat(*wanted.step),
                       absl::StrCat("goes with a run directory, and ", path, " is a Hugging Face folder"));
   if (is_hugging_face) return OpenFolder(wanted, path);
-  const std::string run = RunOf(path, wanted.step);
+  ASSIGN_OR_RETURN(const std::string run, RunOf(path, wanted.step));
   if (IsRun(run)) return OpenRun(wanted, run);
   return FieldError(kPath, path,
                     "holds no model: neither config.json nor checkpoints/ nor hf/; a run has a checkpoint after "

@@ -9,10 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/storage.h"
 #include "core/data/dataset_facts.h"
 #include "core/data/tokenizer.h"
 #include "core/flight/flight_ring.h"
 #include "core/process/build_version.h"
+#include "core/process/checkpoint_roots.h"
 #include "core/process/data_roots.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/resolved_recipe.h"
@@ -44,6 +47,7 @@ absl::StatusOr<v1::Start> Describe(const TrainRequest& request, const StopPipe* 
   if (request.data_roots) {
     RETURN_IF_ERROR(CheckDataRoots(start.recipe(), *request.data_roots));
   }
+  RETURN_IF_ERROR(CheckCheckpointRoots(start.recipe(), start.recipe().job().dump_folder(), request.checkpoint_roots));
   const auto cancel = [stop] { return IsAskedToLeave(stop); };
   ASSIGN_OR_RETURN(*start.mutable_dataset(), data::DatasetFacts(resolved.recipe().training().dataset_path(), cancel));
   ASSIGN_OR_RETURN(const auto tokenizer, data::LoadTokenizer(resolved.recipe().model().tokenizer_path()));
@@ -75,9 +79,18 @@ absl::Status StatusOfEnd(const v1::Exit& exit) {
   return said;
 }
 
+// Where checkpoints are in an object store, the run directory of this host has no more than what its own ranks write; they need
+// keys of that store, as those of the first host do.
+absl::Status MakeOwnFolder(const v1::Start& start) {
+  RETURN_IF_ERROR(checkpoint::MakeFolders(start.run_directory() + "/flight"));
+  RETURN_IF_ERROR(checkpoint::MakeFolders(LogsPath(start.run_directory())));
+  return start.recipe().checkpoint().enable_checkpoint() ? checkpoint::CheckWritable(CheckpointsOf(start)) : absl::OkStatus();
+}
+
 // A folder on another host's disk may be seen a little later.
 absl::Status CheckFolder(const v1::BeginRanks& begin, const GangPlace& place) {
   const std::string& path = begin.start().run_directory();
+  if (checkpoint::IsInObjectStore(CheckpointsOf(begin.start()))) return MakeOwnFolder(begin.start());
   for (int look = 0; look < 50; ++look) {
     const auto seen = ReadFile(RunJsonPath(path));
     if (seen.ok() && *seen == begin.run_json()) return absl::OkStatus();
@@ -85,7 +98,8 @@ absl::Status CheckFolder(const v1::BeginRanks& begin, const GangPlace& place) {
   }
   return FieldError("job.dump_folder", path,
                     absl::StrCat("on this host is not the folder of ", FirstHost(place),
-                                 ": all hosts of a gang need one folder that they share, for its checkpoints"),
+                                 ": all hosts of a gang need one folder that they share, for its checkpoints, or a "
+                                 "checkpoint.folder in an object store"),
                     absl::StatusCode::kFailedPrecondition);
 }
 

@@ -11,11 +11,13 @@
 #include "absl/strings/str_join.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/storage.h"
 #include "core/data/dataset_facts.h"
 #include "core/data/token_file.h"
 #include "core/data/tokenizer.h"
 #include "core/model/model_facts.h"
 #include "core/process/build_version.h"
+#include "core/process/checkpoint_roots.h"
 #include "core/process/data_roots.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/fsdp_buckets.h"
@@ -142,7 +144,8 @@ bool SeesTheJob(const std::string& root, const v1::Start& start) {
 }
 
 absl::Status MissingFolder(const std::string& root, int64_t step, const v1::Start& start) {
-  if (!SeesTheJob(root, start)) {
+  // All hosts see one object store, or none of it.
+  if (!checkpoint::IsInObjectStore(root) && !SeesTheJob(root, start)) {
     return FieldError(checkpoint::StepDirectory(root, step), "",
                       "is not there, nor is anything else of the job: do all workers of the pool see the same runs? If they are "
                       "gone, `lego retry --fresh` begins anew",
@@ -167,9 +170,11 @@ absl::Status TakeLeased(const TrainRequest& request, PreparedTraining* prepared)
   if (lease.take_back) {
     RETURN_IF_ERROR(checkpoint::TakeBack(lease.resume_directory, *lease.resume_step).status());
   }
-  std::error_code error;
-  if (!fs::exists(checkpoint::StepDirectory(lease.resume_directory, *lease.resume_step), error) && !error)
-    return MissingFolder(lease.resume_directory, *lease.resume_step, start);
+  const std::string folder = checkpoint::StepDirectory(lease.resume_directory, *lease.resume_step);
+  ASSIGN_OR_RETURN(const auto storage, checkpoint::StorageOf(folder));
+  const absl::StatusOr<bool> there = storage->HasFolder(folder);
+  if (checkpoint::IsInObjectStore(folder) && !there.ok()) return there.status();
+  if (there.ok() && !*there) return MissingFolder(lease.resume_directory, *lease.resume_step, start);
   return GoOnFrom(request, lease.resume_directory, *lease.resume_step, prepared);
 }
 
@@ -179,13 +184,13 @@ absl::Status NoneLoads(const std::vector<v1::CheckpointDamage>& damaged, const s
   for (const v1::CheckpointDamage& one : damaged) parts.push_back(checkpoint::DamageText(one));
   for (const std::string& name : aside) parts.push_back(absl::StrCat(name, " was put aside as damaged"));
   return FieldError(
-      "job.dump_folder", root,
+      checkpoint::IsInObjectStore(root) ? "checkpoint.folder" : "job.dump_folder", root,
       absl::StrCat("no checkpoint loads: ", absl::StrJoin(parts, "; "), "; begin anew with --fresh, which removes none of them"),
       absl::StatusCode::kDataLoss);
 }
 
 absl::Status TakeLatest(const TrainRequest& request, PreparedTraining* prepared) {
-  const std::string root = CheckpointsPath(prepared->start.run_directory());
+  const std::string root = CheckpointsOf(prepared->start);
   ASSIGN_OR_RETURN(const auto steps, checkpoint::ListCheckpoints(root));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const absl::Status status = GoOnFrom(request, root, *step, prepared);
@@ -215,6 +220,7 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   if (request.data_roots) {
     RETURN_IF_ERROR(CheckDataRoots(start.recipe(), *request.data_roots));
   }
+  RETURN_IF_ERROR(CheckCheckpointRoots(start.recipe(), start.run_directory(), request.checkpoint_roots));
   RETURN_IF_ERROR(CheckProgram(request.trainer));
   *start.mutable_model() = request.model;
   start.set_world_size(world_size);
@@ -229,6 +235,10 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   RETURN_IF_ERROR(ReadText(request, resolved, cache_folder, cancel, &prepared));
   RETURN_IF_ERROR(FindCheckpoint(request, &prepared));
   RETURN_IF_ERROR(CheckInitialWeights(prepared));
+  // A folder was made, and so tried, before.
+  if (start.recipe().checkpoint().enable_checkpoint()) {
+    RETURN_IF_ERROR(checkpoint::CheckWritable(CheckpointsOf(start)));
+  }
   return prepared;
 }
 

@@ -47,6 +47,8 @@ struct TrainRequest {
   double peak_flops_per_second = 0;    // of one device, for MFU; 0: MFU is omitted
   // Folders that its input files must be in (data_roots.h); unset: anywhere.
   std::optional<std::vector<std::string>> data_roots;
+  // Where its checkpoints must be (checkpoint_roots.h); empty: anywhere.
+  std::vector<std::string> checkpoint_roots = {};
 };
 
 // Ranks on all hosts.
@@ -70,16 +72,16 @@ struct PreparedTraining {
 // `cache_folder` caches the text's tokens; empty: no cache. `cancel` is polled while the text is read, tokenized and counted.
 // Errors, as FieldErrors: an illegal recipe; a text that is missing, empty, too short or has another digest; a tokenizer with
 // more ids than the model; a missing trainer; a checkpoint of another build, or of an incompatible training (resume.h);
-// checkpoints none of which loads. Cancelled: `cancel` returned true.
+// checkpoints none of which loads; an object store that does not let this process write. Cancelled: `cancel` returned true.
 absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder,
                                                  const checkpoint::Cancel& cancel = nullptr);
 
 // Sets the checkpoint fields of PreparedTraining and its start, and adds damaged checkpoints to prepared->damaged. It changes
-// nothing on disk except to complete an interrupted commit and, if a lease asks for it, to move a checkpoint that was put aside
-// back to its place. It may be called again after damaged checkpoints found by a rank were put aside. Errors: those of an intact
-// but incompatible checkpoint (resume.h, another build); DataLoss naming each checkpoint if there are some and none loads,
-// because training never starts over unasked. The error of a leased attempt carries the damage (core/checkpoint/directory.h), so
-// that the service can choose another.
+// nothing on disk, or in the store, except to complete an interrupted commit and, if a lease asks for it, to move a checkpoint
+// that was put aside back to its place. It may be called again after damaged checkpoints found by a rank were put aside. Errors:
+// those of an intact but incompatible checkpoint (resume.h, another build); DataLoss naming each checkpoint if there are some and
+// none loads, because training never starts over unasked. The error of a leased attempt carries the damage
+// (core/checkpoint/directory.h), so that the service can choose another.
 absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared);
 
 }  // namespace legoai::launch

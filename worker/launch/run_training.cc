@@ -90,11 +90,11 @@ absl::Status PutAside(const std::string& path, int64_t attempt) {
   return checkpoint::RenameFile(path, to);
 }
 
-absl::Status BeginAnew(const std::string& run_directory, int64_t attempt) {
-  const std::string checkpoints = CheckpointsPath(run_directory);
-  RETURN_IF_ERROR(PutAside(HuggingFacePath(run_directory), attempt));
-  RETURN_IF_ERROR(PutAside(checkpoints, attempt));
-  return checkpoint::MakeFolders(checkpoints);
+absl::Status BeginAnew(const v1::Start& start, int64_t attempt) {
+  const std::string checkpoints = CheckpointsOf(start);
+  RETURN_IF_ERROR(PutAside(HuggingFacePath(start.run_directory()), attempt));
+  RETURN_IF_ERROR(checkpoint::PutAllAside(checkpoints, attempt).status());
+  return checkpoint::MakeFolders(CheckpointsPath(start.run_directory()));
 }
 
 void Warn(const TrainCallbacks& callbacks, const std::string& text) {
@@ -113,9 +113,9 @@ void TellLost(const TrainRequest& request, const PreparedTraining& prepared, con
 }
 
 // What attempts that were cut short left half done goes. Where it cannot, it only takes space: the training goes on.
-void RemoveLeftovers(const std::string& run_directory, const TrainCallbacks& callbacks) {
+void RemoveLeftovers(const v1::Start& start, const TrainCallbacks& callbacks) {
   for (const absl::Status& status :
-       {checkpoint::RemoveUncommitted(CheckpointsPath(run_directory)), checkpoint::RemoveAll(PartialExportPath(run_directory))}) {
+       {checkpoint::RemoveUncommitted(CheckpointsOf(start)), checkpoint::RemoveAll(PartialExportPath(start.run_directory()))}) {
     if (!status.ok()) Warn(callbacks, absl::StrCat("what an earlier attempt left cannot be removed: ", status.message()));
   }
 }
@@ -388,9 +388,9 @@ absl::StatusOr<TrainOutcome> RunPrepared(const TrainRequest& request, const Trai
   TellLost(request, prepared, run, callbacks);
   prepared.start.set_attempt(outcome.attempt);
   prepared.start.set_epoch(request.lease ? request.lease->epoch : outcome.attempt);
-  RemoveLeftovers(path, callbacks);
+  RemoveLeftovers(prepared.start, callbacks);
   if (BeginsAnew(request)) {
-    RETURN_IF_ERROR(BeginAnew(path, outcome.attempt));
+    RETURN_IF_ERROR(BeginAnew(prepared.start, outcome.attempt));
     if (callbacks.begun_anew) callbacks.begun_anew();
   }
   RemoveFlightRecords(path);

@@ -3,7 +3,8 @@
 // Prepares (prepare_training.h), opens the run directory, starts nproc trainers under a Launcher, writes recipe, run.json and
 // metrics, commits every checkpoint unless the caller decides (TrainCallbacks::commit), and returns the outcome. Resumes from the
 // latest checkpoint unless the request says `fresh`: then existing checkpoints and export are renamed to
-// checkpoints.before-attempt-N and hf.before-attempt-N, not removed. A leased attempt resumes from the checkpoint of its lease.
+// checkpoints.before-attempt-N (in an object store before-attempt-N below the prefix) and hf.before-attempt-N, not removed. A
+// leased attempt resumes from the checkpoint of its lease.
 //
 // A checkpoint that is found damaged, here or by a rank that loads it, is put aside as step-N.damaged with a warning; the next
 // older one is used, and run.json names those that were skipped. A leased attempt ends instead: its error carries the damage

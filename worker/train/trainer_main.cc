@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "core/objectstore/s3_options.h"
 #include "core/process/build_version.h"
 #include "worker/comm/cpu_tensors.h"
 #include "worker/launch/trainer_link.h"
@@ -40,6 +41,8 @@ int Main(int argc, char** argv) {
   signalled = link->get();
   signal(SIGTERM, OnTerminate);
   signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
+  // What the ranks have trained since the last checkpoint is worth more than the minutes in which a store may come back.
+  objectstore::SetMaxAttempts(objectstore::kPatient);
   Trainer trainer(**link);
   const auto cause = trainer.Run();
   (*link)->SendExit(cause.ok() ? *cause : v1::Exit::FAILED, trainer.step(), cause.status()).IgnoreError();

@@ -10,6 +10,7 @@
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/storage.h"
 #include "core/data/tokenizer.h"
 #include "core/model/hf_config.h"
 #include "core/model/model_facts.h"
@@ -32,7 +33,7 @@ absl::Status NoteDamage(const absl::Status& status, const v1::Start& start, int6
 }  // namespace
 
 PendingSaves::PendingSaves(launch::TrainerLink& link, int64_t keep)
-    : link_(link), keep_(keep), root_(launch::CheckpointsPath(link.start().run_directory())) {
+    : link_(link), keep_(keep), root_(launch::CheckpointsOf(link.start())) {
   if (link_.start().rank() != 0) return;
   thread_ = std::thread([this] { Work(); });
   link_.SetHearVerdict([this](int64_t step, const absl::Status& verdict) {
@@ -54,6 +55,7 @@ PendingSaves::~PendingSaves() {
 }
 
 void PendingSaves::Work() {
+  const checkpoint::AliveDuring alive([this](int64_t) { ReportAlive(); });
   MutexLock lock(mutex_);
   while (true) {
     while (!ends_ && verdicts_.empty()) changed_.Wait(lock);
@@ -95,6 +97,7 @@ absl::Status PendingSaves::Settle() {
     if (!failure_.ok()) return failure_;
     if (!std::exchange(committed_, false)) return absl::OkStatus();
   }
+  const checkpoint::AliveDuring alive([this](int64_t) { link_.Advance(0); });
   const absl::Status removed = checkpoint::KeepLatest(root_, keep_, [this](int64_t bytes) { link_.Advance(bytes); });
   if (removed.ok()) return removed;
   return link_.SendLog("warning", absl::StrCat("an old checkpoint cannot be removed: ", removed.ToString()));
@@ -127,7 +130,7 @@ absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::Checkpo
   // What was committed since the last save makes older ones needless, and them room.
   RETURN_IF_ERROR(SettleSaves(link, pending));
   const v1::Start& start = link.start();
-  const std::string root = launch::CheckpointsPath(start.run_directory());
+  const std::string root = launch::CheckpointsOf(start);
   const auto tensors = CheckpointTensors(optimizer);
   ASSIGN_OR_RETURN(const int64_t bytes, checkpoint::BytesOfAllRanks(tensors, runtime));
   checkpoint::SaveCallbacks callbacks;
@@ -170,6 +173,7 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   const v1::Start& start = link.start();
   const int64_t bytes = model::ParameterCount(start.model()) * static_cast<int64_t>(sizeof(float));
   RETURN_IF_ERROR(link.SendProgress("export", step, start.recipe().training().steps(), bytes));
+  const checkpoint::AliveDuring alive([&](int64_t) { link.Advance(0); });
   auto reader = OpenCheckpoint(start, step);
   if (!reader.ok()) return NoteDamage(reader.status(), start, step);
   reader->SetProgress([&](int64_t) { link.Advance(0); });  // what is written counts; that there is reading is told too
@@ -193,6 +197,7 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
 
 absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, Optimizer& optimizer) {
   const int64_t step = link.start().resume_step();
+  const checkpoint::AliveDuring alive([&](int64_t) { link.Advance(0); });
   auto reader = OpenCheckpoint(link.start(), step);
   if (!reader.ok()) return NoteDamage(reader.status(), link.start(), step);
   reader->SetProgress([&](int64_t bytes) { link.Advance(bytes); });
