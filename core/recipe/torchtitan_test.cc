@@ -88,8 +88,8 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
             "  lr_scheduler.decay_type = exponential: must be one of \"cosine\", \"linear\", \"sqrt\", \"none\"\n"
             "  activation_checkpoint.selective_ac_option = ops: must be \"op\", for every second product, \"policy\", or a "
             "number k of at least 1, for every k-th block\n"
-            "  checkpoint.folder = checkpoint: is no URL of an object store: write s3://BUCKET/PREFIX, or leave it out: checkpoints "
-            "are then in checkpoints/ of job.dump_folder");
+            "  checkpoint.folder = checkpoint: is no URL of an object store: write s3://BUCKET/PREFIX, or leave it out: "
+            "checkpoints are then in checkpoints/ of job.dump_folder");
   EXPECT_EQ(GetFieldViolation(recipe.status())->field(), "checkpoint.async_mode");
 }
 
