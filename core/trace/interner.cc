@@ -49,7 +49,7 @@ bool Interner::GeometryEqual::operator()(uint32_t a, const GeometryView& b) cons
 }
 
 Interner::Interner(Trace* trace)
-    : trace_(trace), geometries_(0, GeometryHash{trace}, GeometryEqual{trace}), modules_{{trace->modules[0], 0}} {}
+    : trace_(trace), geometries_(0, GeometryHash{trace}, GeometryEqual{trace}), modules_{{trace->modules[0], 0}}, none_(kNone) {}
 
 uint32_t Interner::Geometry(const GeometryView& geometry) {
   auto found = geometries_.find(geometry);
@@ -73,11 +73,20 @@ uint32_t Interner::Value(uint32_t storage, uint32_t geometry) {
   return last_value_[storage] = trace_->values.size() - 1;
 }
 
+uint32_t Interner::Value(uint32_t storage, const GeometryView& geometry) {
+  const uint32_t newest = storage < last_value_.size() ? last_value_[storage] : kNone;
+  if (newest != kNone && GeometryEqual{trace_}(trace_->values[newest].geometry, geometry)) return newest;
+  return Value(storage, Geometry(geometry));
+}
+
 uint32_t Interner::Constant(const graph::Constant& constant) {
+  const bool is_none = std::holds_alternative<std::monostate>(constant);
+  if (is_none && none_ != kNone) return none_;
   key_.assign(1, static_cast<char>(constant.index()));
   std::visit(KeyWriter{&key_}, constant);
   const auto [it, fresh] = constants_.try_emplace(key_, static_cast<uint32_t>(trace_->constants.size()));
   if (fresh) trace_->constants.push_back(constant);
+  if (is_none) none_ = it->second;
   return it->second;
 }
 

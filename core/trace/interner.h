@@ -27,6 +27,8 @@ class Interner {
 
   uint32_t Geometry(const GeometryView& geometry);
   uint32_t Value(uint32_t storage, uint32_t geometry);
+  // As Value(storage, Geometry(geometry)), but looks at the storage's newest value first: most often it is that.
+  uint32_t Value(uint32_t storage, const GeometryView& geometry);
   uint32_t Constant(const graph::Constant& constant);
   uint32_t Module(const std::string& path);
 
@@ -53,6 +55,7 @@ class Interner {
   std::vector<uint32_t> previous_value_;  // by value: of the same storage
   absl::flat_hash_map<std::string, uint32_t> constants_, modules_;
   std::string key_;  // of the last constant: its memory is used again
+  uint32_t none_;    // the constant without a value, which operators are given most; UINT32_MAX before there is one
   uint32_t last_module_ = 0;
 };
 

@@ -71,6 +71,15 @@ TEST(InternerTest, ValuesAndModules) {
   EXPECT_EQ(interner.Value(3, 4), 0);
   EXPECT_EQ(interner.Value(4, 3), 1);
   EXPECT_EQ(interner.Value(3, 4), 0);
+  const int64_t sizes[] = {2, 3}, strides[] = {3, 1}, other_strides[] = {1, 2};
+  const GeometryView rows{v1::FLOAT32, 0, sizes, strides}, columns{v1::FLOAT32, 0, sizes, other_strides};
+  EXPECT_EQ(interner.Value(5, rows), 2);
+  EXPECT_EQ(interner.Value(5, columns), 3);
+  EXPECT_EQ(interner.Value(5, rows), 2);
+  EXPECT_EQ(interner.Value(9, rows), 4);
+  EXPECT_EQ(interner.Value(9, interner.Geometry(rows)), 4);
+  EXPECT_EQ(interner.Value(9, interner.Geometry(columns)), 5);
+  EXPECT_EQ(interner.Value(9, columns), 5);
   EXPECT_EQ(interner.Module(""), 0);
   EXPECT_EQ(interner.Module("layers.0"), 1);
   EXPECT_EQ(interner.Module("layers.1"), 2);

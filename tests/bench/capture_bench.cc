@@ -20,6 +20,7 @@
 #include "simulator/engine/step_simulation.h"
 #include "simulator/memory/memory_simulator.h"
 #include "tests/bench/bench_main.h"
+#include "worker/comm/cpu_tensors.h"
 
 namespace legoai::integration {
 namespace {
@@ -125,6 +126,7 @@ void Measure(const Job& job, Rows& rows) {
 }
 
 void RunAll(Rows& rows) {
+  comm::KeepFreedMemory();  // as lego-sim does
   at::set_num_threads(1);
   for (const Job& job : {Job{"llama3-8b", 8}, Job{"llama3-70b", 128}, Job{"llama3-405b", 16'384, 8, 16, 4},
                          Job{"llama3-405b", 16'384, 8, 16, 16}, Job{"llama3-405b", 16'384, 8, 16, 64},

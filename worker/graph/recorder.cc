@@ -145,10 +145,10 @@ struct Recorder::Impl {
     TORCH_CHECK(!tensor.is_conj() && !tensor.is_neg(), "a conjugate or negative view is not supported in a Trace");
     const auto sizes = tensor.sizes(), strides = tensor.strides();
     const uint32_t storage = StorageOf(tensor, is_result);
-    return interner.Value(storage, interner.Geometry({ToDType(tensor.scalar_type()),
-                                                      tensor.storage_offset(),
-                                                      {sizes.data(), sizes.size()},
-                                                      {strides.data(), strides.size()}}));
+    return interner.Value(storage, GeometryView{ToDType(tensor.scalar_type()),
+                                                tensor.storage_offset(),
+                                                {sizes.data(), sizes.size()},
+                                                {strides.data(), strides.size()}});
   }
 
   Argument Convert(const c10::IValue& value, bool is_result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {

@@ -34,11 +34,14 @@ void ShapeMemo::AddTensorToKey(const at::Tensor& tensor) {
   auto shares = [&](at::TensorImpl* other) { return other->unsafe_storage().unsafeGetStorageImpl() == storage; };
   const auto same_storage = std::find_if(tensors_.begin(), tensors_.end(), shares) - tensors_.begin();
   const auto same_tensor = std::find(tensors_.begin() + same_storage, tensors_.end(), impl) - tensors_.begin();
-  key_.insert(key_.end(), {kTensor, same_storage, same_tensor, static_cast<int64_t>(tensor.scalar_type()),
-                           static_cast<int64_t>(storage->nbytes()), static_cast<int64_t>(impl->key_set().raw_repr()),
-                           impl->storage_offset(), impl->dim()});
-  key_.insert(key_.end(), impl->sizes().begin(), impl->sizes().end());
-  key_.insert(key_.end(), impl->strides().begin(), impl->strides().end());
+  const auto facts = {int64_t{kTensor}, same_storage, same_tensor, static_cast<int64_t>(tensor.scalar_type()),
+                      static_cast<int64_t>(storage->nbytes()), static_cast<int64_t>(impl->key_set().raw_repr()),
+                      impl->storage_offset(), impl->dim()};
+  const size_t before = key_.size();
+  key_.resize(before + facts.size() + 2 * impl->dim());  // once, and not for each of three parts
+  auto end = std::copy(facts.begin(), facts.end(), key_.begin() + before);
+  end = std::copy(impl->sizes().begin(), impl->sizes().end(), end);
+  std::copy(impl->strides().begin(), impl->strides().end(), end);
   tensors_.push_back(impl);
 }
 
@@ -90,19 +93,19 @@ bool ShapeMemo::Replay(const c10::OperatorHandle& op, torch::jit::Stack* stack, 
   if (!MakeKey(op, *stack, base)) return false;
   const auto found = plans_.find(key_);
   if (found == plans_.end()) return false;
-  torch::jit::Stack results;
   for (const ResultPlan& plan : found->second) {
     if (!plan.is_list) {
-      results.emplace_back(Make(plan.tensors[0]));
+      results_.emplace_back(Make(plan.tensors[0]));
       continue;
     }
     c10::List<at::Tensor> list;
     for (const TensorPlan& tensor : plan.tensors) list.push_back(Make(tensor));
-    results.emplace_back(std::move(list));
+    results_.emplace_back(std::move(list));
   }
   made_.clear();  // storages live only as long as the program's tensors
   stack->erase(stack->begin() + base, stack->end());
-  std::move(results.begin(), results.end(), std::back_inserter(*stack));
+  std::move(results_.begin(), results_.end(), std::back_inserter(*stack));
+  results_.clear();
   return true;
 }
 

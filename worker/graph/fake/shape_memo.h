@@ -49,6 +49,7 @@ class ShapeMemo {
   std::vector<at::TensorImpl*> tensors_;
   std::vector<c10::StorageImpl*> new_storages_;
   std::vector<c10::Storage> made_;
+  torch::jit::Stack results_;  // of a call that is replayed: its memory is used again
   absl::flat_hash_map<std::vector<int64_t>, Plan> plans_;
 };
 
