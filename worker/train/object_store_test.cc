@@ -75,7 +75,7 @@ TEST_F(ObjectStoreTest, ARunGoesOnBitByBitInAnotherFolderAndInAnotherLayout) {
   ASSERT_TRUE(whole.ok()) << whole.status();
   TrainUntil("first", 3);
   const std::vector<int64_t> saved = checkpoint::ListCheckpoints(kUrl).value();
-  EXPECT_EQ(launch::CheckpointsOfRun(folder() + "/first"), kUrl);
+  EXPECT_EQ(launch::CheckpointsOfRun(folder() + "/first").value(), kUrl);
   EXPECT_TRUE(std::filesystem::is_empty(Checkpoints("first"))) << "nothing is on this disk";
   // As on a machine that has seen nothing of the run.
   recipe().mutable_checkpoint()->set_keep_latest_k(2);

@@ -48,6 +48,7 @@ ScriptedStore::ScriptedStore(std::vector<std::string> answers) {
   getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
   setenv("AWS_ENDPOINT_URL_S3", absl::StrCat("http://127.0.0.1:", ntohs(address.sin_port)).c_str(), 1);
   UseKeys(kTestAccess, kTestSecret);
+  requests_.resize(answers.size());
   thread_ = std::thread([this, answers = std::move(answers)] { Serve(answers); });
 }
 
@@ -61,20 +62,16 @@ void ScriptedStore::Serve(const std::vector<std::string>& answers) {
   for (const std::string& answer : answers) {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) break;
-    std::string request = ReadRequest(fd);
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      requests_.push_back(std::move(request));
-    }
+    requests_[count_] = ReadRequest(fd);
+    ++count_;
     send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
     close(fd);
   }
   shutdown(listener_, SHUT_RDWR);
 }
 
-std::vector<std::string> ScriptedStore::requests() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return requests_;
+std::vector<std::string> ScriptedStore::requests() const {
+  return {requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(count_.load())};
 }
 
 std::string Answer(int status, const std::string& body) {

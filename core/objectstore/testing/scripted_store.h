@@ -2,7 +2,8 @@
 // the environment so that clients find it.
 #pragma once
 
-#include <mutex>
+#include <atomic>
+#include <cstddef>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,14 +20,14 @@ class ScriptedStore {
   ScriptedStore& operator=(const ScriptedStore&) = delete;
 
   // Heads and bodies of the requests so far.
-  std::vector<std::string> requests();
+  std::vector<std::string> requests() const;
 
  private:
   void Serve(const std::vector<std::string>& answers);
 
   int listener_ = -1;
-  std::mutex mutex_;
-  std::vector<std::string> requests_;  // guarded by mutex_
+  std::vector<std::string> requests_;  // one for each answer; the thread has done with those that are counted
+  std::atomic<size_t> count_ = 0;
   std::thread thread_;
 };
 
