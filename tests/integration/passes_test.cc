@@ -131,6 +131,17 @@ std::vector<PassCase> PassCases() {
     pp.recipe.mutable_parallelism()->set_pipeline_parallel_schedule(schedule);
     cases.push_back({pp, Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.*"}, {"norm", "output"}})});
   }
+  // The first rank has embedding and head, which share a weight.
+  for (const v1::PipelineSchedule schedule : {v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V}) {
+    Case tied = Fsdp2("pipeline_tied_" + EnumText(schedule), DeepGpt2());
+    tied.world_size = 4;
+    tied.recipe.mutable_training()->set_local_batch_size(4);
+    tied.recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
+    tied.recipe.mutable_parallelism()->set_pipeline_parallel_schedule(schedule);
+    cases.push_back({tied, Compiled(v1::BUCKET_BY_MODULES, true, {{"layers.*"}})});
+    tied.name += "_vanilla";
+    cases.push_back({tied, Compiled(v1::BUCKET_NOTHING, false)});
+  }
   Case accumulated = Fsdp2("pipeline_vanilla_in_bf16_checkpointed", TinyLlama());
   accumulated.world_size = 4;
   accumulated.recipe.mutable_training()->set_local_batch_size(4);

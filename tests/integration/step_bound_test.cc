@@ -80,9 +80,7 @@ std::vector<v1::Recipe> Variants(const v1::PlanRequest& request, const v1::Recip
     fused.mutable_compile()->set_enable(true);
     fused.mutable_compile()->set_fuse(true);
     fused.mutable_parallelism()->set_enable_async_tensor_parallel(recipe.parallelism().tensor_parallel_degree() > 1);
-    // A weight that both ends of a V share has no collectives of its own (worker/parallel/fsdp.cc, MakeUses).
-    const bool shares = request.model().tie_word_embeddings() && recipe.parallelism().pipeline_parallel_degree() > 1;
-    if (planner::HasShards(recipe) && !shares) {
+    if (planner::HasShards(recipe)) {
       v1::Recipe& bucketed = variants.emplace_back(recipe);
       bucketed.mutable_compile()->set_enable(true);
       bucketed.mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_PLAN);

@@ -79,12 +79,9 @@ void DataParallel::MakeUses(bool tied) {
   for (const auto& [begin, end] : model_.chunks()) {
     std::vector<Use>& uses = uses_.emplace_back();
     for (size_t layer = begin; layer < end; ++layer) {
-      const std::vector<model::Parameter*> own = model_.layers()[layer].module->Parameters();
-      for (FsdpUnit* const unit : layers_[layer].units) {
-        auto use = std::find_if(uses.begin(), uses.end(), [&](const Use& of) { return of.unit == unit; });
-        if (use == uses.end()) use = uses.insert(uses.end(), {unit, {}});
-        for (model::Parameter* p : own) {
-          if (unit->Has(*p)) use->parameters.push_back(p);
+      for (model::Parameter* p : model_.layers()[layer].module->Parameters()) {
+        for (FsdpUnit* const unit : layers_[layer].units) {
+          if (unit->Has(*p)) AddUse(unit, p, &uses);
         }
       }
     }
@@ -93,7 +90,13 @@ void DataParallel::MakeUses(bool tied) {
   shared_ = layers_[0].units.front();
   auto* const head = dynamic_cast<model::OutputHead*>(model_.layers().back().module.get());
   TORCH_CHECK(head != nullptr && head->lm_head()->tied(), "the head does not hold the tied weight");
-  uses_.back().back().parameters.push_back(head->lm_head()->weight());
+  AddUse(shared_, head->lm_head()->weight(), &uses_.back());
+}
+
+void DataParallel::AddUse(FsdpUnit* unit, model::Parameter* parameter, std::vector<Use>* uses) {
+  auto use = std::find_if(uses->begin(), uses->end(), [&](const Use& of) { return of.unit == unit; });
+  if (use == uses->end()) use = uses->insert(uses->end(), {unit, {}});
+  use->parameters.push_back(parameter);
 }
 
 void DataParallel::AllocateValues(c10::Device device) {

@@ -99,6 +99,7 @@ class DataParallel {
   void BeforeBackward(size_t layer);
   void CheckGradientsCame() const;
   void MakeUses(bool tied);
+  static void AddUse(FsdpUnit* unit, model::Parameter* parameter, std::vector<Use>* uses);
   void GradientReady(FsdpUnit& unit, model::Parameter& parameter);
   void Complete(FsdpUnit& unit);
 
