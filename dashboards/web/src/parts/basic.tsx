@@ -71,7 +71,8 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 export function Failure({ error, retry }: { error: unknown; retry?: () => void }) {
-  const details = error instanceof ApiError ? error.details : [];
+  // A message may name its fields itself.
+  const details = error instanceof ApiError ? error.details.filter((d) => !error.message.includes(d.remedy)) : [];
   return (
     <div class="notice tone-bad" role="alert">
       <div>
