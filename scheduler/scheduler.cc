@@ -8,22 +8,22 @@
 #include "scheduler/gang.h"
 
 namespace legoai::scheduler {
-namespace {
 
-// By priority, lost slots, time of submission, name.
-bool Before(const WaitingJob& a, const WaitingJob& b) {
+bool IsBefore(const WaitingJob& a, const WaitingJob& b) {
   if (a.priority != b.priority) return a.priority > b.priority;
   if (a.restarting != b.restarting) return a.restarting;
   if (a.submitted_us != b.submitted_us) return a.submitted_us < b.submitted_us;
   return a.name < b.name;
 }
 
+namespace {
+
 // The jobs of the snapshot, which must outlive the result, in the order in which they are looked at.
 std::vector<const WaitingJob*> QueueOrder(const std::vector<WaitingJob>& waiting) {
   std::vector<const WaitingJob*> order;
   order.reserve(waiting.size());
   for (const WaitingJob& job : waiting) order.push_back(&job);
-  std::sort(order.begin(), order.end(), [](const WaitingJob* a, const WaitingJob* b) { return Before(*a, *b); });
+  std::sort(order.begin(), order.end(), [](const WaitingJob* a, const WaitingJob* b) { return IsBefore(*a, *b); });
   return order;
 }
 

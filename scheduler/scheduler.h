@@ -102,4 +102,7 @@ struct Decision {
 
 Decision Schedule(absl::Time now, const Snapshot& snapshot);
 
+// The order of the queue: by priority, lost slots, time of submission, name.
+bool IsBefore(const WaitingJob& a, const WaitingJob& b);
+
 }  // namespace legoai::scheduler

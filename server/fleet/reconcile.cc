@@ -45,38 +45,54 @@ class Reconciler {
     if (snapshot.waiting.empty()) return;
     const absl::Time now = absl::FromUnixMicros(snapshot_.now_us);
     snapshot.running = Running(now);
-    const scheduler::Decision decision = scheduler::Schedule(now, snapshot);
+    scheduler::Decision decision = scheduler::Schedule(now, snapshot);
+    const auto stopped = MakeRoom(decision, &snapshot);
+    if (!stopped.empty()) decision = scheduler::Schedule(now, snapshot);  // which lets nobody into that room
     for (const scheduler::Grant& grant : decision.grants) Take(grant);
     for (const scheduler::Wait& wait : decision.waits) Take(wait);
-    if (!snapshot_.preempts) return;
-    for (const scheduler::Grant& grant : decision.grants) {
-      for (scheduler::WorkerView& worker : snapshot.workers)
-        worker.free -= std::count(grant.workers.begin(), grant.workers.end(), worker.name) * grant.slots;
+    for (const auto& [job, jobs] : stopped) {
+      absl::StrAppend(&out_.waits[job].reason, "; ", jobs,
+                      jobs == 1 ? " job of lower priority is" : " jobs of lower priority are", " asked to save and make room");
     }
-    MakeRoom(std::move(snapshot), decision.waits);
   }
 
-  // For those that wait behind nobody who could use any of the same workers, beside what others were given now. Before its
-  // back-off is over a job would leave slots idle.
-  void MakeRoom(scheduler::Snapshot snapshot, const std::vector<scheduler::Wait>& waits) {
-    for (const scheduler::Wait& wait : waits) {
+  // Asks jobs to stop for those that wait behind nobody who could use any of the same workers, marks them as stopping in the
+  // snapshot, and returns how many for which job. Before its back-off is over a job would leave slots idle.
+  std::map<std::string, size_t> MakeRoom(const scheduler::Decision& decision, scheduler::Snapshot* snapshot) {
+    std::map<std::string, size_t> stopped_for;
+    if (!snapshot_.preempts) return stopped_for;
+    for (const scheduler::Wait& wait : decision.waits) {
       if (!wait.is_first) continue;
       const ActiveJob& job = *jobs_.Find(wait.job);
       if (BackOffLeft(job.not_before_us, snapshot_.now_us) != absl::ZeroDuration()) {
         out_.decide_at_us = std::min(out_.decide_at_us, job.not_before_us);
         continue;
       }
-      const auto waiting = std::find_if(snapshot.waiting.begin(), snapshot.waiting.end(),
-                                        [&](const scheduler::WaitingJob& one) { return one.name == wait.job; });
-      const std::vector<std::string> stopped = scheduler::MakeRoom(snapshot, *waiting);
+      const scheduler::WaitingJob& waiting = WaitingIn(*snapshot, wait.job);
+      const std::vector<std::string> stopped =
+          scheduler::MakeRoom(BesideEarlier(*snapshot, decision.grants, waiting), waiting);
       for (const std::string& name : stopped) out_.to_stop.push_back({name, NeedsSlotsText(job, name)});
-      for (scheduler::RunningJob& one : snapshot.running)
+      for (scheduler::RunningJob& one : snapshot->running)
         one.stopping = one.stopping || std::count(stopped.begin(), stopped.end(), one.name) > 0;
-      if (stopped.empty()) continue;
-      absl::StrAppend(&out_.waits[wait.job].reason, "; ", stopped.size(),
-                      stopped.size() == 1 ? " job of lower priority is" : " jobs of lower priority are",
-                      " asked to save and make room");
+      if (!stopped.empty()) stopped_for[wait.job] = stopped.size();
     }
+    return stopped_for;
+  }
+
+  static const scheduler::WaitingJob& WaitingIn(const scheduler::Snapshot& snapshot, const std::string& job) {
+    return *std::find_if(snapshot.waiting.begin(), snapshot.waiting.end(),
+                         [&](const scheduler::WaitingJob& one) { return one.name == job; });
+  }
+
+  // What slots that are given away now to those before it leave for `job`. Those behind it are given nothing where room is made.
+  static scheduler::Snapshot BesideEarlier(scheduler::Snapshot snapshot, const std::vector<scheduler::Grant>& grants,
+                                           const scheduler::WaitingJob& job) {
+    for (const scheduler::Grant& grant : grants) {
+      if (!scheduler::IsBefore(WaitingIn(snapshot, grant.job), job)) continue;
+      for (scheduler::WorkerView& worker : snapshot.workers)
+        worker.free -= std::count(grant.workers.begin(), grant.workers.end(), worker.name) * grant.slots;
+    }
+    return snapshot;
   }
 
   // Jobs of other projects are not named.

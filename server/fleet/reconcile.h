@@ -74,7 +74,7 @@ struct ToPlan {
 // A running job that is to save and make room.
 struct ToStop {
   std::string job;
-  std::string because;  // "projects/default/jobs/01J... of priority 5 waits for its slots"
+  std::string because;  // "projects/default/jobs/01J..., of priority 5, waits for its slots"
 };
 
 struct Reconciliation {

@@ -238,6 +238,22 @@ TEST_F(PreemptionTest, TheRoomThatJobsMakeOneAfterTheOtherIsForWhomTheyMakeIt) {
   EXPECT_EQ(none.grants[0].job, urgent_.name());
 }
 
+// Who would end before the slots are free is let in where nobody is stopped, and would have to stop as well.
+TEST_F(PreemptionTest, NobodyIsLetIntoRoomThatIsMade) {
+  leases_.pop_back();  // the second job's
+  first_.mutable_spec()->mutable_recipe()->mutable_training()->set_steps(1000);
+  first_.mutable_progress()->set_step_seconds(3.6);
+  preempts_ = false;
+  const Reconciliation let_in = Decide(workers_, {first_, urgent_, small_});
+  ASSERT_EQ(let_in.grants.size(), 1u);
+  EXPECT_EQ(let_in.grants[0].job, small_.name());
+  preempts_ = true;
+  const Reconciliation decision = Decide(workers_, {first_, urgent_, small_});
+  EXPECT_TRUE(decision.grants.empty());
+  ASSERT_EQ(decision.to_stop.size(), 1u);
+  EXPECT_EQ(decision.to_stop[0].job, first_.name());
+}
+
 // Those that stop go on before others of their priority, and nobody else has to stop.
 TEST_F(PreemptionTest, JobsThatMadeRoomForOneThatIsCancelledGoOnFirst) {
   urgent_.set_state(v1::CANCELLED);
