@@ -19,7 +19,7 @@ const LeaseBook::Parts* LeaseBook::FindHere(const std::string& job, int64_t epoc
   return found != leases_.end() && found->second.parts.front().epoch == epoch ? &found->second.parts : nullptr;
 }
 
-const Lease* LeaseBook::PartHere(const std::string& job, int64_t epoch, const std::string& worker) const {
+const Lease* LeaseBook::FindPartHere(const std::string& job, int64_t epoch, const std::string& worker) const {
   const auto found = leases_.find(job);
   if (found == leases_.end()) return nullptr;
   const auto part = found->second.of_worker.find(worker);
@@ -37,7 +37,7 @@ std::vector<Lease> LeaseBook::Find(const std::string& job, int64_t epoch) const 
 std::optional<Lease> LeaseBook::FindHeld(const v1::LeaseId& lease, const std::string& worker,
                                          const std::string& instance) const {
   const MutexLock lock(mutex_);
-  const Lease* const part = PartHere(lease.job(), lease.epoch(), worker);
+  const Lease* const part = FindPartHere(lease.job(), lease.epoch(), worker);
   return part != nullptr && part->instance == instance ? std::optional(*part) : std::nullopt;
 }
 

@@ -11,7 +11,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -78,10 +77,10 @@ class LeaseBook {
   };
   const Parts* FindHere(const std::string& job, int64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The worker's part of the lease; null: it has none.
-  const Lease* PartHere(const std::string& job, int64_t epoch, const std::string& worker) const
+  const Lease* FindPartHere(const std::string& job, int64_t epoch, const std::string& worker) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Lease* PartHere(const std::string& job, int64_t epoch, const std::string& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return const_cast<Lease*>(std::as_const(*this).PartHere(job, epoch, worker));
+    return const_cast<Lease*>(FindPartHere(job, epoch, worker));
   }
   std::vector<Lease> ListIf(const std::function<bool(const Lease&)>& wanted) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReleaseHere(const std::string& job, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
