@@ -108,7 +108,7 @@ absl::Status FailAsNoneIsWhole(store::Transaction& transaction, v1::Job* job, co
 absl::Status AfterFailure(store::Transaction& transaction, v1::Job* job, FailureCause cause, const absl::Status& error,
                           int64_t now_us) {
   if (job->state() == v1::CANCELLING) return AfterFailedStop(transaction, error, now_us, job);
-  job->clear_stop();  // it was to leave a worker that is being drained, which it has
+  job->clear_stop();  // it was to give its slots up, which it has
   ASSIGN_OR_RETURN(const auto attempts, transaction.ListAttempts(job->name()));
   ASSIGN_OR_RETURN(const auto without_progress, FailuresWithoutProgress(transaction, *job, attempts));
   const int64_t allowed = job->spec().policy().max_restarts();

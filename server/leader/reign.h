@@ -54,7 +54,7 @@ class Reign {
   // Waits for what is under way.
   ~Reign();
 
-  // Loads what the store has, once. Then store() and controller() may be used.
+  // Loads what the store has, once. store() may be used at once, controller() from then on.
   absl::Status Begin() { return controller_.Begin(); }
   store::Store& store() { return measured_; }
   Controller& controller() { return controller_; }

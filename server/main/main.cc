@@ -92,7 +92,7 @@ ABSL_FLAG(int64_t, sim_processes, 0, "lego-sim processes that plan; 0: as many a
 ABSL_FLAG(absl::Duration, lease_ttl, absl::Seconds(15), "how long an agent may be silent before its jobs restart elsewhere");
 ABSL_FLAG(absl::Duration, heartbeat_interval, absl::Seconds(2), "how often agents send heartbeats");
 ABSL_FLAG(absl::Duration, replan_grace, absl::Seconds(30), "how long a job waits for lost slots before it is planned for fewer");
-ABSL_FLAG(bool, preempt, false, "running jobs of lower priority save and make room for the one that is first in a pool's queue");
+ABSL_FLAG(bool, preempt, false, "running jobs of lower priority save and make room for one that waits behind nobody who could use its workers");
 ABSL_FLAG(absl::Duration, preempt_grace, legoai::server::kDefaultStopGrace, "how long they may take to save, with --preempt");
 ABSL_FLAG(absl::Duration, forget_workers, absl::Hours(168), "how long a lost worker stays listed");
 

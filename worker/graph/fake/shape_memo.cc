@@ -93,6 +93,7 @@ bool ShapeMemo::Replay(const c10::OperatorHandle& op, torch::jit::Stack* stack, 
   if (!MakeKey(op, *stack, base)) return false;
   const auto found = plans_.find(key_);
   if (found == plans_.end()) return false;
+  results_.clear(), made_.clear();  // of one that threw
   for (const ResultPlan& plan : found->second) {
     if (!plan.is_list) {
       results_.emplace_back(Make(plan.tensors[0]));
