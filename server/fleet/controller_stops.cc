@@ -81,7 +81,7 @@ void Controller::MoveJob(const Lease& lease, const std::string& why, absl::Durat
     return absl::OkStatus();
   });
   if (!status.ok()) LogError(absl::StrCat("it is not moved yet: ", status.message()), About(lease));
-  if (asked) LogInfo(absl::StrCat("is to save and go on elsewhere: ", why), About(lease));
+  if (asked) LogInfo(absl::StrCat("is to save and go on where there is room: ", why), About(lease));
 }
 
 void Controller::SendStops() {

@@ -264,7 +264,7 @@ TEST_F(StopsTest, ADrainedWorkersJobGoesOnElsewhereFromTheStepThatItSaved) {
   EXPECT_TRUE(stop.save());
   EXPECT_EQ(stop.reason(), "workers/a is being drained");
   EXPECT_EQ(Get(lease.job()).state(), RUNNING);
-  EXPECT_EQ(Get(lease.job()).reason(), "saves, for at most 1 min, and goes on elsewhere: workers/a is being drained");
+  EXPECT_EQ(Get(lease.job()).reason(), "saves, for at most 1 min, and goes on where there is room: workers/a is being drained");
   Train(&agent_, lease, 7, 7);
   SaveAndStop(&agent_, lease, 7);
   const v1::StartAttempt start = other.link.NextStart();

@@ -100,7 +100,8 @@ absl::StatusOr<bool> AskToMove(store::Transaction& transaction, std::string_view
                                v1::Job* job) {
   if (!HoldsLease(job->state()) || job->state() == v1::CANCELLING || job->has_stop()) return false;
   *job->mutable_stop() = MakeStop(/*save=*/true, why, grace, now_us);
-  job->set_reason(absl::StrCat("saves, for at most ", GraceText(job->stop()), ", and goes on elsewhere: ", std::string(why)));
+  job->set_reason(
+      absl::StrCat("saves, for at most ", GraceText(job->stop()), ", and goes on where there is room: ", std::string(why)));
   RETURN_IF_ERROR(Touch(transaction, job, now_us));
   return true;
 }
