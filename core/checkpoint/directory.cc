@@ -1,6 +1,8 @@
 #include "core/checkpoint/directory.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
@@ -23,19 +25,22 @@ std::optional<int64_t> StepOf(const std::string& name) {
   return name == absl::StrCat("step-", step) ? std::optional(step) : std::nullopt;
 }
 
-// Steps that are wanted, ascending.
+// Steps that are wanted, ascending. The newest is asked for first: steps are committed in their order, so that of those before
+// one that was seen as committed none is committed later.
 absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
                                                const std::function<absl::StatusOr<bool>(int64_t step)>& wanted) {
-  std::vector<int64_t> steps;
   ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
   ASSIGN_OR_RETURN(const auto names, storage->Names(root));
+  std::set<int64_t, std::greater<>> all;
   for (const std::string& name : names) {
-    const std::optional<int64_t> step = StepOf(name);
-    if (!step) continue;
-    ASSIGN_OR_RETURN(const bool is, wanted(*step));
-    if (is) steps.push_back(*step);
+    if (const std::optional<int64_t> step = StepOf(name)) all.insert(*step);
   }
-  std::sort(steps.begin(), steps.end());
+  std::vector<int64_t> steps;
+  for (const int64_t step : all) {
+    ASSIGN_OR_RETURN(const bool is, wanted(step));
+    if (is) steps.push_back(step);
+  }
+  std::reverse(steps.begin(), steps.end());
   return steps;
 }
 
@@ -48,6 +53,9 @@ bool IsPutAside(const std::string& name) {
   int64_t step = 0;
   return name.rfind("step-", 0) == 0 && end != std::string::npos && absl::SimpleAtoi(name.substr(5, end - 5), &step);
 }
+
+// What a run has below its root. In an object store that is a prefix, below which others may have theirs.
+bool IsOfRun(const std::string& name) { return StepOf(name) || IsPutAside(name) || absl::StartsWith(name, kBefore); }
 
 // "step-8.damaged", "step-8.damaged-2", ...
 std::string NameOf(const std::string& first, int next) { return next == 1 ? first : absl::StrCat(first, "-", next); }
@@ -120,7 +128,10 @@ absl::Status RemoveUncommitted(const std::string& root) {
   absl::Status removed;
   for (int64_t step : steps) removed.Update(AbandonCheckpoint(root, step));
   ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
-  removed.Update(storage->EndUploads(root, nullptr));
+  ASSIGN_OR_RETURN(const auto names, storage->Names(root));
+  for (const std::string& name : names) {
+    if (IsOfRun(name)) removed.Update(storage->EndUploads(absl::StrCat(root, "/", name), nullptr));
+  }
   return removed;
 }
 
@@ -177,7 +188,7 @@ absl::StatusOr<std::string> PutAllAside(const std::string& root, int64_t attempt
   const bool below = IsInObjectStore(root);
   ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
   ASSIGN_OR_RETURN(auto names, storage->Names(root));
-  if (below) std::erase_if(names, [](const std::string& name) { return absl::StartsWith(name, kBefore); });
+  if (below) std::erase_if(names, [](const std::string& name) { return !IsOfRun(name) || absl::StartsWith(name, kBefore); });
   if (names.empty()) return std::string();
   ASSIGN_OR_RETURN(const std::string to, FreeName(*storage, absl::StrCat(root, below ? "/" : ".", kBefore, attempt)));
   if (!below) {

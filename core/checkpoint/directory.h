@@ -74,9 +74,9 @@ std::string DamageText(const v1::CheckpointDamage& damage);
 // Renames the folder of the damaged step and returns its new path; empty if there is no such folder.
 absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage);
 
-// Puts everything in `root` aside for an attempt that begins anew: as ROOT.before-attempt-N, and in an object store, whose
-// keys may be for what begins with ROOT/ alone, as ROOT/before-attempt-N; if that is taken, the same with -2, -3 ... at its
-// end. It returns it; empty if there is nothing.
+// Puts everything in `root` aside for an attempt that begins anew, as ROOT.before-attempt-N. In an object store, whose keys may
+// be for what begins with ROOT/ alone, it is ROOT/before-attempt-N, and what others have below ROOT/ stays. If the name is taken,
+// it is the same with -2, -3 ... at its end. Returns it; empty if there is nothing.
 absl::StatusOr<std::string> PutAllAside(const std::string& root, int64_t attempt);
 
 // Moves the folder of this step that was put aside last back to its place: the damage may have been in the path to it. Whoever

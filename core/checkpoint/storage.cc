@@ -18,7 +18,7 @@ bool IsInObjectStore(const std::string& path) { return objectstore::IsUrl(path);
 absl::Status CheckWritable(const std::string& root) {
   if (!IsInObjectStore(root)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto storage, StorageOf(root));
-  const std::string probe = root + "/writable";
+  const std::string probe = root + "/.legoai-writable";
   RETURN_IF_ERROR(storage->Write(probe, ""));
   return storage->Remove(probe, nullptr);
 }

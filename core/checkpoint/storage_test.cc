@@ -251,6 +251,21 @@ TEST_P(StorageTest, AKilledSaveLeavesNothingThatCounts) {
   EXPECT_EQ(Load(root_, 1, WholeOf({1000})).value(), ContentsOf(1, 1000));
 }
 
+// A prefix may be that of a run and of others below it: their checkpoints and uploads are not the run's.
+TEST_P(StorageTest, WhatOthersHaveBelowAPrefixStays) {
+  if (!GetParam()) return;  // a run's folder of checkpoints is its own
+  const std::string other = root_ + "/llama";
+  ASSERT_EQ(Save(root_, 1), absl::OkStatus());
+  ASSERT_EQ(Save(other, 1), absl::OkStatus());
+  ASSERT_TRUE(S3Client::Create("bucket")->BeginUpload("runs/a run/llama/step-2/rank-00000.bin").ok());
+  ASSERT_EQ(RemoveUncommitted(root_), absl::OkStatus());
+  EXPECT_EQ(S3Client::Create("bucket")->ListUploads("")->size(), 1u);
+  EXPECT_EQ(PutAllAside(root_, 2).value(), root_ + "/before-attempt-2");
+  EXPECT_THAT(Steps(), IsEmpty());
+  EXPECT_THAT(*ListCheckpoints(other), ElementsAre(1));
+  EXPECT_EQ(PutAllAside(root_, 3).value(), "");
+}
+
 // Chunks around the size of a part, and a file of several.
 TEST_P(StorageTest, LargeFilesAreWhatWasWritten) {
   const int64_t part = objectstore::kPartBytes / 4;  // elements
@@ -394,6 +409,18 @@ TEST_F(ScriptedStorageTest, NothingOutsideIsRemovedOrMoved) {
       EXPECT_FALSE(names ? store->Names(kUrl).ok() : store->SizesIn(kUrl).ok()) << key;
     }
   }
+}
+
+// Commits come in order: one that is seen after an older one was looked at says nothing of that.
+TEST_F(ScriptedStorageTest, TheNewestCheckpointIsAskedForFirst) {
+  std::string folders;
+  for (const int step : {16, 8})
+    absl::StrAppend(&folders, "<CommonPrefixes><Prefix>runs/a run/step-", step, "/</Prefix></CommonPrefixes>");
+  const std::string refused = objectstore::Refusal(403, "AccessDenied", "");
+  objectstore::ScriptedStore store({List(folders), kNoUploads, refused});
+  EXPECT_TRUE(absl::IsPermissionDenied(ListCheckpoints(kUrl).status()));
+  ASSERT_EQ(store.requests().size(), 3u);
+  EXPECT_THAT(store.requests()[2], HasSubstr("step-16"));
 }
 
 // A part of a checkpoint that is prepared or committed would be taken for all of it.

@@ -290,6 +290,7 @@ absl::Status S3Client::DeleteAtOnce(const std::vector<std::string>& keys) {
 absl::Status S3Client::Copy(const S3Object& from, const std::string& to, int64_t most_within) {
   if (from.bytes > most_within) return CopyThroughHere(from, to);
   S3Request request = RequestFor("PUT", to);
+  request.takes_long = true;
   request.headers.push_back(absl::StrCat("x-amz-copy-source: ", Encode(absl::StrCat(bucket_, "/", from.key), true)));
   return Make(request, absl::StrCat("copying ", Name(from.key)), {.root = "CopyObjectResult"}).status();
 }
@@ -339,6 +340,7 @@ absl::Status S3Client::CompleteUpload(const S3Upload& upload, const std::vector<
   S3Request request = RequestFor("POST", upload.key, absl::StrCat("uploadId=", Encode(upload.id, false)));
   const std::string body = CompletionOf(etags);
   request.body = body;
+  request.takes_long = true;
   S3Fault fault;
   // The store may send 200 before it knows.
   const absl::Status completed =

@@ -25,7 +25,7 @@ absl::StatusOr<S3Options> OptionsFromEnvironment();
 // Of this process, where AWS_MAX_ATTEMPTS is not set: how often a request is made before its failure counts. Pauses between the
 // attempts grow from half a second to 15 seconds. 4 unless it was called: a wrong endpoint is told within seconds. A trainer,
 // whose steps would be lost, has kPatient.
-inline constexpr int kPatient = 16;  // three minutes of pauses
+inline constexpr int kPatient = 16;  // some two minutes of pauses
 void SetMaxAttempts(int attempts);
 
 // "https://BUCKET.s3.REGION.amazonaws.com", or ENDPOINT/BUCKET. Where keys begin; without a slash at the end.

@@ -25,7 +25,7 @@ thread_local const AliveDuring* innermost = nullptr;
 
 constexpr long kConnectSeconds = 10;
 // A transfer that is slower than this for so long is given up.
-constexpr long kSlowBytesPerSecond = 1024, kSlowSeconds = 60;
+constexpr long kSlowBytesPerSecond = 1024, kSlowSeconds = 60, kLongSeconds = 600;
 
 // Of this thread, with its connections. A process that was forked must not use those of its parent, nor end them.
 class Handle {
@@ -34,10 +34,7 @@ class Handle {
     if (curl_ != nullptr && process_ == getpid()) curl_easy_cleanup(curl_);
   }
   CURL* Get() {
-    if (curl_ != nullptr && process_ == getpid()) {
-      curl_easy_reset(curl_);
-      return curl_;
-    }
+    if (curl_ != nullptr && process_ == getpid()) return curl_;
     static std::once_flag once;
     std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
     curl_ = curl_easy_init();
@@ -149,7 +146,6 @@ void SetConnection(const S3Options& options, Options* curl) {
   if (!options.ca_bundle.empty()) curl->Set(CURLOPT_CAINFO, options.ca_bundle);
   curl->Set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
   curl->Set(CURLOPT_LOW_SPEED_LIMIT, kSlowBytesPerSecond);
-  curl->Set(CURLOPT_LOW_SPEED_TIME, kSlowSeconds);
   curl->Set(CURLOPT_SOCKOPTFUNCTION, CloseOnExec);
   curl->Set(CURLOPT_BUFFERSIZE, 512L << 10);
   curl->Set(CURLOPT_UPLOAD_BUFFERSIZE, 512L << 10);
@@ -204,11 +200,14 @@ S3Reply Send(const S3Options& options, const S3Request& request) {
   }
   char why[CURL_ERROR_SIZE] = "";
   Headers headers(nullptr, curl_slist_free_all);
+  // The handle stays, and must not know of what ends with this call.
+  const std::unique_ptr<CURL, void (*)(CURL*)> reset(curl, curl_easy_reset);
   Options set(curl);
   SetConnection(options, &set);
   SetMessage(request, &set, &headers);
   if (!options.session_token.empty()) Add(&headers, "x-amz-security-token: " + options.session_token);
   set.Set(CURLOPT_HTTPHEADER, headers.get());
+  set.Set(CURLOPT_LOW_SPEED_TIME, request.takes_long ? kLongSeconds : kSlowSeconds);
   set.Set(CURLOPT_ERRORBUFFER, static_cast<char*>(why));
   set.Set(CURLOPT_WRITEFUNCTION, Take);
   set.Set(CURLOPT_WRITEDATA, &transfer);

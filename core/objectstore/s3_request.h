@@ -39,6 +39,7 @@ struct S3Request {
   // Of a GET: these bytes alone, written to `out`, which has room for them. 0: all of it, to Reply::body.
   int64_t offset = 0, bytes = 0;
   char* out = nullptr;
+  bool takes_long = false;  // the store copies or joins gigabytes before it answers
 };
 
 struct S3Reply {

@@ -17,6 +17,7 @@ struct S3Url {
 
 // Of a place that a user names, so that all names below it stay within S3's 1,024 bytes of a key.
 inline constexpr size_t kMostPrefixBytes = 700, kMostKeyBytes = 1024;
+inline constexpr size_t kMostJobBytes = 64;  // of "/JOB/epoch-E", which a job of the service adds
 
 // Whether the text has a scheme ("s3://...", "gs://..."), and so names no file.
 bool IsUrl(std::string_view text);

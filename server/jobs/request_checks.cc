@@ -14,6 +14,7 @@
 #include "core/data/tokenizer.h"
 #include "core/model/catalog.h"
 #include "core/model/hf_config.h"
+#include "core/objectstore/s3_url.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
@@ -331,6 +332,10 @@ absl::Status CheckPaths(std::string_view path, const v1::Recipe& recipe) {
     status = CheckAbsolute(Join(path, "model.tokenizer_path"), recipe.model().tokenizer_path());
   if (status.ok() && recipe.job().dump_folder() != parallel::DefaultRecipe().job().dump_folder())
     status = CheckAbsolute(Join(path, "job.dump_folder"), recipe.job().dump_folder());
+  if (const std::string& folder = recipe.checkpoint().folder(); status.ok() && !folder.empty()) {
+    constexpr size_t kMost = objectstore::kMostPrefixBytes - objectstore::kMostJobBytes;
+    status = objectstore::ParseS3Url(Join(path, "checkpoint.folder"), folder, kMost).status();
+  }
   return status;
 }
 

@@ -155,6 +155,13 @@ TEST(Submission, RecipesAreChecked) {
               "spec.recipe.parallelism.expert_parallel_degree", "not supported yet");
   ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_job()->set_dump_folder("runs/a"); }, "spec.recipe.job.dump_folder",
               "absolute");
+  // What a job adds to it must not be too long either.
+  const auto folder = [](size_t prefix_bytes) { return "s3://bucket/" + std::string(prefix_bytes, 'x'); };
+  ExpectFault([&](auto* r) { Spec(r)->mutable_recipe()->mutable_checkpoint()->set_folder(folder(637)); },
+              "spec.recipe.checkpoint.folder", "at most 636");
+  v1::Recipe longest = parallel::DefaultRecipe();
+  longest.mutable_checkpoint()->set_folder(folder(636) + "/" + std::string(26, 'J') + "/epoch-9223372036854775807");
+  EXPECT_EQ(parallel::CheckRecipe(longest), absl::OkStatus());
   ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_model()->set_tokenizer_path("a.model"); },
               "spec.recipe.model.tokenizer_path", "absolute");
   ExpectFault(

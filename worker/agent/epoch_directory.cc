@@ -48,7 +48,8 @@ absl::Status MakeEpochDirectory(const std::string& directory) {
   const std::string link = launch::TokensPath(directory);
   if (fs::exists(fs::symlink_status(link, error))) return absl::OkStatus();
   fs::create_directory_symlink("../tokens", link, error);
-  return error ? CannotMake(link, error) : absl::OkStatus();
+  // Workers that share the folder make it at the same time.
+  return error && error != std::errc::file_exists ? CannotMake(link, error) : absl::OkStatus();
 }
 
 absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::Recipe& recipe, const v1::LeaseId& lease) {

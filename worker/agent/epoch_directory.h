@@ -21,8 +21,8 @@ absl::StatusOr<std::string> EpochDirectory(const std::string& runs, const v1::Le
 absl::Status MakeEpochDirectory(const std::string& directory);
 
 // Removes the checkpoints of all earlier epochs of the job, from where its recipe keeps them: newer ones of this epoch replace
-// them. Logs, metrics, exports and
-// checkpoints put aside as damaged stay. Returns the first error; the others are removed all the same.
+// them. Logs, metrics, exports and checkpoints put aside as damaged stay. Returns the first error; the others are removed all the
+// same.
 absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::Recipe& recipe, const v1::LeaseId& lease);
 
 }  // namespace legoai::agent

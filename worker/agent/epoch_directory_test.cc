@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "proto/errors.h"
 
@@ -34,6 +35,15 @@ TEST_F(EpochDirectoryTest, EveryEpochHasItsOwnAndTokensAreShared) {
   ASSERT_EQ(MakeEpochDirectory(second), absl::OkStatus()) << "again";
   std::ofstream(first + "/tokens/file") << "ids";
   EXPECT_TRUE(fs::exists(second + "/tokens/file"));
+  for (int64_t epoch = 3; epoch < 300; ++epoch) {  // agents that share the folder
+    const std::string both = *EpochDirectory(runs_, Lease(job, epoch));
+    absl::Status other;
+    std::thread beside([&] { other = MakeEpochDirectory(both); });
+    const absl::Status own = MakeEpochDirectory(both);
+    beside.join();
+    ASSERT_EQ(own, absl::OkStatus());
+    ASSERT_EQ(other, absl::OkStatus());
+  }
   std::ofstream(runs_ + "/file") << "in the way";
   EXPECT_EQ(GetFieldViolation(MakeEpochDirectory(runs_ + "/file/epoch-1"))->field(), "--runs");
 }

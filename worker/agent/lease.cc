@@ -9,6 +9,7 @@
 #include "core/checkpoint/storage.h"
 #include "core/flight/flight_ring.h"
 #include "core/hardware/host.h"
+#include "core/process/checkpoint_roots.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
@@ -153,6 +154,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   ASSIGN_OR_RETURN(auto request, AttemptRequest(start_, directory, services_.options.trainer, services_.options.worker.device()));
   request.data_roots = services_.options.data_roots;
   request.checkpoint_roots = services_.options.checkpoint_roots;
+  RETURN_IF_ERROR(launch::CheckCheckpointRoots(request.recipe, directory, request.checkpoint_roots));  // before anything is there
   const absl::Status made = IsMember() ? JoinFolder(directory) : MakeDirectory(directory);
   const bool given_up = absl::IsResourceExhausted(made) || absl::IsCancelled(made);
   if (given_up && stopping_ && !revoked_) return NothingHadBegun();
