@@ -30,11 +30,12 @@ class SymmetricRing {
   // Waits for the GPU: for ever where a rank is lost, unless waits were released.
   virtual ~SymmetricRing() = default;
 
-  // As Communicator::Rotate; `out` and `in` do not overlap. Enqueued on the current CUDA stream, which goes on when `out` is there
-  // and `in` may be written. Errors: Unavailable with the device's message.
+  // As Communicator::Rotate; `out` and `in` do not overlap. Enqueued on the current CUDA stream, which goes on when `out` is
+  // there and `in` may be written. Errors: Unavailable with the device's message.
   virtual absl::Status Rotate(void* out, const void* in, int64_t bytes) = 0;
 
-  // Lets whatever waits for another rank go on with what it finds, for a step that is given up. Does not wait; from any thread.
+  // Lets whatever waits for another rank go on with what it finds, for a step that is given up. Does not wait. Called from a
+  // thread that has selected the GPU.
   virtual void Release() = 0;
 };
 
