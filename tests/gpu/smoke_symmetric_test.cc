@@ -11,8 +11,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +29,7 @@
 #include "worker/graph/executor.h"
 #include "worker/graph/recorder.h"
 #include "worker/parallel/tensor_parallel.h"
+#include "worker/train/step_program.h"
 
 namespace legoai::gpu {
 namespace {
@@ -295,6 +298,127 @@ TEST(SymmetricRegion, IsThatOfTheWholeOnTheCpu) {
 }
 
 TEST_F(SmokeSymmetric, ProductsOfWhatComesAreThoseOfTheWhole) { RunRanks("MultipliesWhatComes"); }
+
+// Everything else of two ranks by rotations: a rotation brings what the other rank has.
+class ByRotations : public comm::Communicator {
+ public:
+  ByRotations(std::unique_ptr<comm::Communicator> ring, c10::Device device) : ring_(std::move(ring)), device_(device) {}
+  int64_t rank() const override { return ring_->rank(); }
+  int64_t size() const override { return kRanks; }
+
+  absl::Status AllGather(void* out, const void* in, int64_t bytes) override {
+    const Tensor whole = Of(out, kRanks * bytes, at::kByte), own = Of(in, bytes, at::kByte).clone();
+    whole.narrow(0, rank() * bytes, bytes).copy_(own);
+    return ring_->Rotate(whole.narrow(0, (1 - rank()) * bytes, bytes).mutable_data_ptr(), own.const_data_ptr(), bytes);
+  }
+  absl::Status ReduceScatter(void* out, const void* in, int64_t count, at::ScalarType dtype, comm::ReduceOp op) override {
+    const Tensor parts = Of(in, kRanks * count, dtype), own = parts.narrow(0, rank() * count, count);
+    const Tensor others = at::empty_like(own);
+    const absl::Status status = Exchange(others, parts.narrow(0, (1 - rank()) * count, count));
+    if (status.ok()) Of(out, count, dtype).copy_(Reduced(own, others, op));
+    return status;
+  }
+  absl::Status AllReduce(void* data, int64_t count, at::ScalarType dtype, comm::ReduceOp op) override {
+    const Tensor own = Of(data, count, dtype), others = at::empty_like(own);
+    const absl::Status status = Exchange(others, own);
+    if (status.ok()) own.copy_(Reduced(own, others, op));
+    return status;
+  }
+  absl::Status AllToAll(void* out, const void* in, int64_t bytes) override {
+    const Tensor to = Of(out, kRanks * bytes, at::kByte), from = Of(in, kRanks * bytes, at::kByte);
+    to.narrow(0, rank() * bytes, bytes).copy_(from.narrow(0, rank() * bytes, bytes));
+    return Exchange(to.narrow(0, (1 - rank()) * bytes, bytes), from.narrow(0, (1 - rank()) * bytes, bytes));
+  }
+  absl::Status Rotate(void* out, const void* in, int64_t bytes) override { return ring_->Rotate(out, in, bytes); }
+  absl::Status Broadcast(void* data, int64_t bytes, int64_t root) override {
+    const Tensor own = Of(data, bytes, at::kByte), others = at::empty_like(own);
+    const absl::Status status = Exchange(others, own);
+    if (status.ok() && rank() != root) own.copy_(others);
+    return status;
+  }
+  absl::Status Send(const void*, int64_t, int64_t) override { return absl::UnimplementedError("no messages"); }
+  absl::Status Recv(void*, int64_t, int64_t) override { return absl::UnimplementedError("no messages"); }
+  absl::Status Health() override { return ring_->Health(); }
+  void Abort() override { ring_->Abort(); }
+
+ private:
+  Tensor Of(const void* data, int64_t count, at::ScalarType dtype) const {
+    return at::from_blob(const_cast<void*>(data), {count}, at::TensorOptions().dtype(dtype).device(device_));
+  }
+  absl::Status Exchange(const Tensor& out, const Tensor& in) {
+    return ring_->Rotate(out.mutable_data_ptr(), in.const_data_ptr(), static_cast<int64_t>(in.nbytes()));
+  }
+  // In the order of ranks, so that both have the same.
+  Tensor Reduced(const Tensor& own, const Tensor& others, comm::ReduceOp op) const {
+    const Tensor &first = rank() == 0 ? own : others, &second = rank() == 0 ? others : own;
+    return op == comm::ReduceOp::kMax ? at::maximum(first, second) : first + second;
+  }
+  const std::unique_ptr<comm::Communicator> ring_;
+  const c10::Device device_;
+};
+
+constexpr int kSteps = 3;
+
+integration::Case TensorParallelCase() {
+  for (integration::Case test_case : integration::ParityCases()) {
+    if (test_case.name == "tp2") return test_case;
+  }
+  throw std::runtime_error("the parity tests have no case tp2");
+}
+
+void TellLosses(const std::vector<float>& losses) {
+  for (float loss : losses) Tell(std::to_string(loss) + " ");
+}
+
+// The program of a step on the card, cut by asynchronous tensor parallel.
+TEST(SymmetricRank, DISABLED_Trains) {
+  const comm::CudaPlugin& plugin = PluginOfRank(true);
+  const c10::Device device = DeviceOfRank(plugin);
+  const int64_t rank = RankOfSelf();
+  integration::Case test_case = TensorParallelCase();
+  test_case.recipe.mutable_compile()->set_enable(true);
+  test_case.recipe.mutable_parallelism()->set_enable_async_tensor_parallel(true);
+  const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, kRanks));
+  const auto symmetric = Must(plugin.make_symmetric_factory(Options(std::chrono::seconds(20))));
+  const comm::CommunicatorFactory factory =
+      [&](const mesh::Group& group, int64_t index, int64_t channel) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
+    auto ring = symmetric(group, index, channel);
+    if (!ring.ok()) return ring;
+    return std::unique_ptr<comm::Communicator>(new ByRotations(*std::move(ring), device));
+  };
+  const auto runtime = Must(comm::Runtime::Create(rank, resolved.mesh().Groups(rank), plugin.make_streams(), factory));
+  const comm::RuntimeScope scope(runtime.get());
+  auto step = Must(train::TrainStep::Build(resolved, device, /*materialize=*/true));
+  std::string warning;
+  const auto programs =
+      Must(train::AdoptPrograms(train::CapturePrograms(resolved, device), resolved.recipe().compile(), *step, device, &warning));
+  ASSERT_NE(programs.step, nullptr) << warning;
+  std::vector<float> losses;
+  for (int i = 0; i < kSteps; ++i) {
+    FillDeviceInputs(step->inputs(), test_case, resolved, rank, i);
+    losses.push_back(Must(programs.step->Run()).loss.item<float>());
+  }
+  TellLosses(losses);
+}
+
+// In a process that has no GPU open: its ranks are forked.
+TEST(SymmetricRank, DISABLED_TrainsOnTheCpu) { TellLosses(integration::Train(TensorParallelCase(), kSteps).losses); }
+
+TEST_F(SmokeSymmetric, AsynchronousTensorParallelTrainsAsTheCpuDoes) {
+  RunRanks("Trains");
+  const auto on_cpu = RunSelf("SymmetricRank.DISABLED_TrainsOnTheCpu", 1, kLimitSeconds);
+  const auto read = [](const std::string& text) {
+    std::istringstream in(text);
+    return std::vector<float>(std::istream_iterator<float>(in), {});
+  };
+  const std::vector<float> expected = read(on_cpu.front().told);
+  ASSERT_EQ(expected.size(), size_t{kSteps});
+  for (const RankOutcome& outcome : outcomes_) {
+    const std::vector<float> losses = read(outcome.told);
+    ASSERT_EQ(losses.size(), expected.size()) << outcome.told;
+    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-3) << "step " << i;
+  }
+}
 
 // Rank 1 ends after one rotation; rank 0 hears of it by the time-out, lets its device go on, and ends.
 TEST(SymmetricRank, DISABLED_LosesItsPeer) {
