@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/operators/op_facts.h"
 #include "proto/status.h"
@@ -16,6 +17,12 @@ double BusiestTreeNode(int64_t nodes) { return nodes <= 2 ? 1.0 : nodes <= 4 ? 1
 // Links of a device whose bandwidths add up to the link's: AMD's boards of eight join each two of them. 0: a switch.
 int64_t MeshLinks(const v1::Cluster& cluster) {
   return cluster.tiers_size() > 0 && cluster.tiers(0).link().type() == "xgmi3" ? 7 : 0;
+}
+
+// On GPUs that NVLink joins. The rack of an NVL72 has a host for every four of them, which hand each other no memory.
+bool HasSymmetricMemory(const v1::Cluster& cluster) {
+  const std::string link = cluster.tiers_size() > 0 ? cluster.tiers(0).link().type() : "";
+  return cluster.device().kind() == v1::CUDA && absl::StartsWith(link, "nvlink") && !absl::EndsWith(link, "nvl72");
 }
 
 // See NodeBandwidthShare.
@@ -44,7 +51,8 @@ CollectiveCostModel::CollectiveCostModel(const v1::Cluster& cluster)
       devices_(cluster.devices_per_node() * cluster.nodes()),
       launch_seconds_(cluster.device().kernel_launch_seconds()),
       memory_bandwidth_(cluster.device().memory_bandwidth_bytes_per_second()),
-      has_tree_(cluster.device().kind() != v1::CPU) {
+      has_tree_(cluster.device().kind() != v1::CPU),
+      has_symmetric_memory_(HasSymmetricMemory(cluster)) {
   for (const auto& tier : cluster.tiers()) {
     const v1::Link& link = tier.link();
     tiers_.push_back({tier.group_size(), link.latency_seconds(), link.bandwidth_bytes_per_second() * link.efficiency()});
@@ -174,6 +182,16 @@ absl::StatusOr<double> CollectiveCostModel::Time(Effect kind, int64_t bytes, con
     default: break;
   }
   return absl::InvalidArgumentError("a message takes MessageTime");
+}
+
+bool CollectiveCostModel::RotatesThroughMemory(const mesh::Group& group) const {
+  return has_symmetric_memory_ && group.dim == mesh::Dim::kTp && TierOf(group.ranks) == 0;
+}
+
+absl::StatusOr<double> CollectiveCostModel::Time(Effect kind, int64_t bytes, const mesh::Group& group) const {
+  ASSIGN_OR_RETURN(const double seconds, Time(kind, bytes, group.ranks));
+  if (kind != Effect::kRotate || !RotatesThroughMemory(group)) return seconds;
+  return seconds + 2 * static_cast<double>(std::min(bytes, kLastPieceBytes)) / memory_bandwidth_;
 }
 
 absl::StatusOr<double> CollectiveCostModel::MessageTime(int64_t bytes, int64_t from, int64_t to) const {

@@ -20,6 +20,10 @@
 // - all-reduce is the faster of ring and tree, as NCCL chooses; Gloo has the ring only.
 // - all-to-all: P - 1 pairwise exchanges of S / P. Broadcast: a chain, pipelined. Send: one hop.
 // - rotation: each rank sends S to the next, all at once, so the slowest of these hops; between nodes it has one adapter.
+// - rotation of tensor parallel on GPUs that NVLink joins on one host, which goes through symmetric memory and not through NCCL
+//   (worker/comm/cuda/symmetric_ring.h): the hop, and behind its last piece the copy out of the slot within the device, two
+//   times the piece over its memory's bandwidth. l_C stays: it is NCCL's for a step of its protocol LL128, a store to the peer's
+//   memory that the peer looks for, and so is the counter of a slot. No multiprocessor is taken.
 // Left out: NVLink SHARP, protocol switches at small sizes, stragglers.
 //
 // Thread-safety: const after construction. Units: seconds, bytes.
@@ -49,6 +53,9 @@ struct CollectiveCall {
 // missing or the group is unknown.
 absl::StatusOr<CollectiveCall> ParseCollective(const graph::InstructionView& op);
 
+// The most that the last piece of a rotation through symmetric memory has: a slot of worker/comm/symmetric_slots.h.
+inline constexpr int64_t kLastPieceBytes = int64_t{16} << 20;
+
 // The share of its link bandwidth that a device can use towards its node's other devices in a group with `ranks` ranks there: all
 // of it behind a switch; in a mesh, which has a link to each other device, the links to those of the group.
 double NodeBandwidthShare(const v1::Cluster& cluster, int64_t ranks);
@@ -62,6 +69,10 @@ class CollectiveCostModel {
   // InvalidArgument if a rank is outside the cluster.
   absl::StatusOr<double> Time(Effect kind, int64_t bytes, const mesh::RankLine& ranks,
                               AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest) const;
+  // The same of a group of a Trace, with what is said of tensor parallel's rotations above.
+  absl::StatusOr<double> Time(Effect kind, int64_t bytes, const mesh::Group& group) const;
+  // Whether rotations round it go through symmetric memory.
+  bool RotatesThroughMemory(const mesh::Group& group) const;
   // One message between two ranks.
   absl::StatusOr<double> MessageTime(int64_t bytes, int64_t from, int64_t to) const;
   // The tier over which a group communicates: the outermost one that it spans; -1 for one rank.
@@ -102,7 +113,7 @@ class CollectiveCostModel {
   int64_t mesh_links_;  // of a device to the others of its node, one to each; 0: a switch joins them
   int64_t devices_;
   double launch_seconds_, memory_bandwidth_;
-  bool has_tree_;
+  bool has_tree_, has_symmetric_memory_;
 };
 
 }  // namespace legoai::sim

@@ -282,6 +282,30 @@ TEST(ParseCollectiveTest, ReadsOperands) {
   EXPECT_EQ(parse().status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(CollectiveCostTest, TensorParallelRotatesThroughMemoryWhereNvlinkJoinsAHost) {
+  const auto model_of = [](const char* link, v1::DeviceKind kind = v1::CUDA) {
+    v1::Cluster cluster = TestCluster(4, 2, kind);
+    cluster.mutable_tiers(0)->mutable_link()->set_type(link);
+    return CollectiveCostModel(cluster);
+  };
+  const mesh::Group tp{mesh::Dim::kTp, Range(0, 4)};
+  const CollectiveCostModel model = model_of("nvlink4");
+  EXPECT_TRUE(model.RotatesThroughMemory(tp));
+  const auto hop = [](double bytes) { return kLatencyInside + bytes / kInside; };
+  // Behind the hop the copy of what came last: of two times its bytes, at 1e10 bytes a second.
+  EXPECT_NEAR(*model.Time(Effect::kRotate, 1'000'000, tp), hop(1e6) + 2e6 / 1e10, 1e-12);
+  EXPECT_NEAR(*model.Time(Effect::kRotate, 1'000'000'000, tp), hop(1e9) + 2.0 * (16 << 20) / 1e10, 1e-9);
+  EXPECT_EQ(*model.Time(Effect::kAllGather, 1'000'000, tp), *model.Time(Effect::kAllGather, 1'000'000, tp.ranks));
+  // Others go through NCCL.
+  for (const mesh::Group& group : {mesh::Group{mesh::Dim::kCp, Range(0, 4)}, {mesh::Dim::kTp, Range(0, 8)},
+                                   {mesh::Dim::kTp, Range(0, 2, 4)}}) {
+    EXPECT_FALSE(model.RotatesThroughMemory(group));
+    EXPECT_EQ(*model.Time(Effect::kRotate, 1'000'000, group), *model.Time(Effect::kRotate, 1'000'000, group.ranks));
+  }
+  for (const char* link : {"pcie5", "xgmi3", "nvlink5-nvl72", "loopback"}) EXPECT_FALSE(model_of(link).RotatesThroughMemory(tp));
+  EXPECT_FALSE(model_of("nvlink4", v1::CPU).RotatesThroughMemory(tp));
+}
+
 // Eight devices with a link to each of the others: what is sent to one of them passes one link, whatever the group.
 TEST(CollectiveCostTest, AMeshHasTheLinksThatAGroupUses) {
   v1::Cluster cluster = TestCluster(8, 4);

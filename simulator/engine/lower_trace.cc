@@ -208,14 +208,16 @@ class StageLowering {
   struct TimeAndTier {
     double seconds;
     int tier;
+    bool by_copies;  // and not by kernels
   };
   // Layers repeat their collectives, and groups may be large.
   absl::StatusOr<TimeAndTier> CollectiveCost(const CollectiveCall& call) {
-    auto [found, added] = collective_costs_.try_emplace({call.kind, call.group, call.bytes}, TimeAndTier{0, -1});
+    auto [found, added] = collective_costs_.try_emplace({call.kind, call.group, call.bytes}, TimeAndTier{0, -1, false});
     if (added) {
-      const mesh::RankLine& ranks = stage_.groups()[call.group].ranks;
-      ASSIGN_OR_RETURN(auto seconds, collectives_.Time(call.kind, call.bytes, ranks));
-      found->second = {seconds, collectives_.TierOf(ranks)};
+      const mesh::Group& group = stage_.groups()[call.group];
+      ASSIGN_OR_RETURN(auto seconds, collectives_.Time(call.kind, call.bytes, group));
+      const bool by_copies = call.kind == Effect::kRotate && collectives_.RotatesThroughMemory(group);
+      found->second = {seconds, collectives_.TierOf(group.ranks), by_copies};
     }
     return found->second;
   }
@@ -225,8 +227,8 @@ class StageLowering {
     for (const Demand& demand : thread_) out_->program.AddDemand({demand.resource, demand.share * static_cast<float>(share)});
   }
 
-  void AddCommunicationDemands(int tier, bool out, bool in) {
-    AddComputeDemands(device_.communication_compute_share());
+  void AddCommunicationDemands(int tier, bool out, bool in, bool by_copies = false) {
+    if (!by_copies) AddComputeDemands(device_.communication_compute_share());
     if (tier < 0) return;
     if (out) out_->program.AddDemand({links_out_[tier], 1});
     if (in) out_->program.AddDemand({links_in_[tier], 1});
@@ -241,7 +243,7 @@ class StageLowering {
     if (!send && !receive) {
       ASSIGN_OR_RETURN(auto cost, CollectiveCost(call));
       AddTask(i, stream, cost.seconds, TaskKind::kCommunication);
-      AddCommunicationDemands(cost.tier, true, true);
+      AddCommunicationDemands(cost.tier, true, true, cost.by_copies);
       return absl::OkStatus();
     }
     int64_t peer = stage_.groups()[call.group].ranks[call.peer];

@@ -3,7 +3,8 @@
 //
 // One step per pipeline stage (of one of its ranks, as the ranks of a stage do the same). For each rank:
 // - compute is a resource of capacity 1 on a GPU; operators demand all of it and running communication the device's
-//   communication_compute_share, so operators slow down while communication runs beside them;
+//   communication_compute_share, so operators slow down while communication runs beside them; rotations through symmetric memory
+//   (simulator/cost/collective_cost.h) demand none of it;
 // - each tier's link has an outgoing and an incoming direction: a collective demands both, at the outermost tier that its group
 //   spans; a message demands its sender's outgoing and its receiver's incoming direction. Collectives that overlap on one tier
 //   share it.

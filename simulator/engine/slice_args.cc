@@ -93,10 +93,10 @@ int SliceArgs::TierOf(const CollectiveCall& call) const {
 
 const char* SliceArgs::BoundOf(const CollectiveCall& call, int tier) const {
   if (tier < 0) return "memory bandwidth";  // a copy within the device
-  const mesh::RankLine& ranks = stage_.groups()[call.group].ranks;
+  const mesh::Group& group = stage_.groups()[call.group];
   const auto seconds_of = [&](int64_t bytes) {
-    return call.peer < 0 ? collectives_->Time(call.kind, bytes, ranks)
-                         : collectives_->MessageTime(bytes, stage_.rank, ranks[call.peer]);
+    return call.peer < 0 ? collectives_->Time(call.kind, bytes, group)
+                         : collectives_->MessageTime(bytes, stage_.rank, group.ranks[call.peer]);
   };
   const auto empty = seconds_of(0), whole = seconds_of(call.bytes);
   if (!empty.ok() || !whole.ok()) return nullptr;

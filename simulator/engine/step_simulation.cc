@@ -148,7 +148,7 @@ absl::StatusOr<double> SecondsOfCollective(const StageTrace& stage, const graph:
                                            const CollectiveCostModel& collectives) {
   ASSIGN_OR_RETURN(const auto call, stage.CallOf(op));
   if (call.kind == Effect::kSend || call.kind == Effect::kRecv) return 0;  // it takes as long as the other side lets it
-  return collectives.Time(call.kind, call.bytes, stage.groups()[call.group].ranks);
+  return collectives.Time(call.kind, call.bytes, stage.groups()[call.group]);
 }
 
 std::vector<int64_t> TimesRun(const StageTrace& stage) {

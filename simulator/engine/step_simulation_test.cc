@@ -128,6 +128,27 @@ TEST(StepSimulationTest, PipelineBubblesEqualTheClosedForm) {
   }
 }
 
+// NCCL's kernels compute beside a product; copies through symmetric memory do not.
+TEST(StepSimulationTest, RotationsThroughMemoryLeaveProductsTheDevice) {
+  const auto seconds_beside = [](mesh::Dim dim) {
+    TraceBuilder b;
+    const int64_t group = b.AddGroup(dim, {0, 1, 2});
+    const auto in = b.New(v1::FLOAT32, {1}, graph::StorageKind::kExternal);
+    const auto out = b.New(v1::FLOAT32, {1}, graph::StorageKind::kExternal);
+    const auto x = b.New(v1::FLOAT32, {1}, graph::StorageKind::kExternal);
+    b.stream = comm::kRotate;
+    b.Op("lego::rotate_into", {out, in, group}, {}, 1);
+    b.stream = comm::kCompute;
+    b.Op("aten::mm", {x, x}, {x});
+    v1::Cluster cluster = TestCluster(v1::CUDA, 2, /*bandwidth=*/1);  // the message takes 4 s
+    cluster.mutable_device()->set_communication_compute_share(0.5);
+    cluster.mutable_tiers(0)->mutable_link()->set_type("nvlink4");
+    return RunStep({&b}, cluster, TableModel({{"aten::mm", 1.0}})).breakdown.compute_seconds();
+  };
+  EXPECT_NEAR(seconds_beside(mesh::Dim::kTp), 1, 1e-9);
+  EXPECT_GT(seconds_beside(mesh::Dim::kCp), 1.2);
+}
+
 TEST(StepSimulationTest, DeadlockNamesStagesStreamsAndOperators) {
   TraceBuilder a, b;
   for (TraceBuilder* builder : {&a, &b}) {

@@ -30,6 +30,7 @@
 #include "simulator/memory/memory_simulator.h"
 #include "simulator/symbolic/memory_bound.h"
 #include "worker/comm/cpu_tensors.h"
+#include "worker/comm/symmetric_slots.h"
 
 namespace legoai::sim {
 namespace {
@@ -45,9 +46,19 @@ MemoryOptions MemoryOptionsHere(const v1::Device& device) {
   return options;
 }
 
+// What a device has less for tensors: its reserve, and what asynchronous tensor parallel holds beside the caching allocator where
+// a group is on one host.
+int64_t ReserveBytes(const v1::Cluster& cluster, const parallel::ResolvedRecipe& resolved) {
+  static_assert(kLastPieceBytes == comm::kSymmetricSlotBytes);
+  const int64_t reserve = cluster.device().reserve_bytes(), tp = resolved.mesh().tp;
+  const bool rotates = resolved.recipe().parallelism().enable_async_tensor_parallel() && tp > 1;
+  const bool may_share = cluster.device().kind() == v1::CUDA && tp <= cluster.devices_per_node();
+  return rotates && may_share ? reserve + comm::kSymmetricDeviceBytes : reserve;
+}
+
 // `estimate` gets an entry for each, and whether they all fit.
-absl::Status AddMemory(const Captured& stages, const v1::Device& device, bool timeline, std::vector<MemoryProfile>* profiles,
-                       v1::Estimate* estimate) {
+absl::Status AddMemory(const Captured& stages, const v1::Device& device, int64_t reserve_bytes, bool timeline,
+                       std::vector<MemoryProfile>* profiles, v1::Estimate* estimate) {
   MemoryOptions options = MemoryOptionsHere(device);
   options.timeline = options.live_bytes = timeline;
   bool fits = true;
@@ -59,11 +70,11 @@ absl::Status AddMemory(const Captured& stages, const v1::Device& device, bool ti
     stage->set_rank(captured.rank);
     stage->set_peak_requested_bytes(profile.peak_requested_bytes);
     stage->set_peak_allocated_bytes(profile.peak_allocated_bytes);
-    stage->set_reserve_bytes(device.reserve_bytes());
+    stage->set_reserve_bytes(reserve_bytes);
     stage->set_capacity_bytes(device.memory_bytes());
     *stage->mutable_categories() = profile.categories;
     stage->set_peak_at(profile.peak_at);
-    fits = fits && profile.peak_allocated_bytes + device.reserve_bytes() <= device.memory_bytes();
+    fits = fits && profile.peak_allocated_bytes + reserve_bytes <= device.memory_bytes();
     profiles->push_back(std::move(profile));
   }
   estimate->set_fits(fits);
@@ -162,7 +173,8 @@ absl::StatusOr<bool> IsSettledByOneStage(const v1::SimRequest& request, const pa
     const Captured one = {{number, std::move(stage)}};
     v1::Estimate of_one = *estimate;
     std::vector<MemoryProfile> memory;
-    RETURN_IF_ERROR(AddMemory(one, request.cluster().device(), /*timeline=*/false, &memory, &of_one));
+    RETURN_IF_ERROR(AddMemory(one, request.cluster().device(), ReserveBytes(request.cluster(), resolved), /*timeline=*/false,
+                              &memory, &of_one));
     ASSIGN_OR_RETURN(const bool wants_time, WantsTime(request, StageTraces(one), of_one));
     if (wants_time) continue;
     *estimate = std::move(of_one);
@@ -229,6 +241,7 @@ absl::Status PlanBuckets(const v1::SimRequest& request, parallel::ResolvedRecipe
   if (resolved->recipe().compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN) return absl::OkStatus();
   v1::Cluster cluster = request.cluster();
   SpareEagerOverhead(resolved->recipe(), &cluster);
+  cluster.mutable_device()->set_reserve_bytes(ReserveBytes(cluster, *resolved));
   ASSIGN_OR_RETURN(*resolved, WithPlannedBuckets(*resolved, cluster, MemoryOptionsHere(cluster.device())));
   return absl::OkStatus();
 }
@@ -318,7 +331,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   start = absl::Now();
   const bool files = !request.chrome_trace_path().empty() || !request.memory_timeline_path().empty();
   std::vector<MemoryProfile> memory;
-  status = AddMemory(stages, request.cluster().device(), files, &memory, &estimate);
+  status = AddMemory(stages, request.cluster().device(), ReserveBytes(request.cluster(), resolved), files, &memory, &estimate);
   if (!status.ok()) return status;
   const std::vector<StageTrace> traces = StageTraces(stages);
   ASSIGN_OR_RETURN(const bool wants_time, WantsTime(request, traces, estimate));

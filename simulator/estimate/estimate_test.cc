@@ -297,6 +297,22 @@ TEST(EstimateRecipe, FitsToTheByteIsDecidedByTheFullestStage) {
   }
 }
 
+// What asynchronous tensor parallel holds beside the caching allocator: two slots of 16 MiB, and a granule.
+TEST(EstimateRecipe, SymmetricMemoryIsNotForTensors) {
+  const auto reserve_of = [](const char* cluster, int64_t tp, bool async) {
+    v1::SimRequest request = Request(cluster, 1, tp, 1, v1::AC_NONE);
+    request.mutable_recipe()->mutable_compile()->set_enable(true);
+    request.mutable_recipe()->mutable_parallelism()->set_enable_async_tensor_parallel(async);
+    const auto estimate = EstimateRecipe(request);
+    EXPECT_TRUE(estimate.ok()) << estimate.status();
+    return estimate.ok() ? estimate->stages(0).reserve_bytes() - request.cluster().device().reserve_bytes() : -1;
+  };
+  EXPECT_EQ(reserve_of("h100-sxm-80:2x1", 2, true), int64_t{34} << 20);
+  EXPECT_EQ(reserve_of("h100-sxm-80:2x1", 2, false), 0);
+  EXPECT_EQ(reserve_of("h100-sxm-80:1x2", 2, true), 0) << "ranks of two hosts";
+  EXPECT_EQ(reserve_of("cpu:2x1", 2, true), 0);
+}
+
 const v1::StageEstimate* StageOf(const v1::Estimate& estimate, int64_t number) {
   for (const auto& stage : estimate.stages()) {
     if (stage.stage() == number) return &stage;

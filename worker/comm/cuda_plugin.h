@@ -22,6 +22,9 @@ struct CudaPlugin {
   absl::Status (*select_device)(int device) = nullptr;
   std::unique_ptr<Streams> (*make_streams)() = nullptr;
   absl::StatusOr<CommunicatorFactory> (*make_nccl_factory)(const RendezvousOptions& options) = nullptr;
+  // Communicators that rotate through symmetric memory and do nothing else: for groups of ranks of one host. Ranks may share a
+  // GPU where the environment has PyTorch's TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES=1.
+  absl::StatusOr<CommunicatorFactory> (*make_symmetric_factory)(const RendezvousOptions& options) = nullptr;
   // Peak bytes of live tensors since the start; call it after the first tensor.
   int64_t (*peak_allocated_bytes)(int device) = nullptr;
   // The GPU of this process with this UUID, "GPU-…"; -1: there is none.

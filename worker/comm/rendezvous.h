@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -20,6 +21,10 @@ struct RendezvousOptions {
   std::string bind_address = "127.0.0.1";
   std::chrono::milliseconds timeout{100000};         // of every operation
   std::chrono::milliseconds connect_timeout{60000};  // of the rendezvous
+  // Of NCCL's factory: rotations of the group of tensor parallel go through symmetric memory where all its GPUs are on one host
+  // and reach each other's memory; by NCCL elsewhere. `say` hears from the group's first rank which, and why; it may be empty.
+  bool symmetric_tensor_parallel = false;
+  std::function<void(const std::string&)> say;
 };
 
 // The store lives as long as a reference to it; on rank 0 that includes its server.

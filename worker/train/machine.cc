@@ -93,11 +93,14 @@ absl::Status Machine::MakeRecorder(const v1::Start& start, const parallel::Resol
   return absl::OkStatus();
 }
 
-absl::Status Machine::Connect(const v1::Start& start, const parallel::ResolvedRecipe& resolved) {
+absl::Status Machine::Connect(const v1::Start& start, const parallel::ResolvedRecipe& resolved,
+                              const std::function<void(const std::string&)>& say) {
   const std::vector<mesh::Group> groups = resolved.mesh().Groups(start.rank());
   comm::CommunicatorFactory factory = comm::NoCommunicator;
   if (start.world_size() > 1) {
-    ASSIGN_OR_RETURN(const auto rendezvous, Rendezvous(start));
+    ASSIGN_OR_RETURN(auto rendezvous, Rendezvous(start));
+    rendezvous.symmetric_tensor_parallel = resolved.recipe().parallelism().enable_async_tensor_parallel();
+    rendezvous.say = say;
     auto made = plugin_ != nullptr ? plugin_->make_nccl_factory(rendezvous) : comm::MakeGlooFactory(rendezvous);
     if (!made.ok()) return Annotate(made.status(), "the ranks could not meet");
     factory = *std::move(made);

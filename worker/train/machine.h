@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,8 +31,10 @@ class Machine {
   // Creates this rank's flight ring; call it before Connect(). ResourceExhausted: the disk is full.
   absl::Status MakeRecorder(const v1::Start& start, const parallel::ResolvedRecipe& resolved);
 
-  // Connects to the other ranks and makes the runtime current for the rest of this object's lifetime.
-  absl::Status Connect(const v1::Start& start, const parallel::ResolvedRecipe& resolved);
+  // Connects to the other ranks and makes the runtime current for the rest of this object's lifetime. `say` hears what a log
+  // should say of how they are connected.
+  absl::Status Connect(const v1::Start& start, const parallel::ResolvedRecipe& resolved,
+                       const std::function<void(const std::string&)>& say);
 
   c10::Device device() const { return device_; }
   comm::Runtime& runtime() { return *runtime_; }

@@ -74,7 +74,9 @@ absl::Status Trainer::SetUp() {
   RETURN_IF_ERROR(link_.SendProgress("connecting", 0, steps_));
   ASSIGN_OR_RETURN(machine_, Machine::Open(start_));
   RETURN_IF_ERROR(MakeRecorder(resolved));
-  RETURN_IF_ERROR(machine_->Connect(start_, resolved));
+  // A link that is lost shows at the next message.
+  const auto say = [this](const std::string& text) { (void)link_.SendLog("info", text); };
+  RETURN_IF_ERROR(machine_->Connect(start_, resolved, say));
   link_.SetWaitsIn([directory = start_.run_directory(), rank = start_.rank()] { return CommunicationOf(directory, rank); });
   return MakeStep(resolved);
 }

@@ -4,7 +4,6 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <chrono>
-#include <cstdio>
 #include <map>
 #include <thread>
 #include <utility>
@@ -13,16 +12,9 @@
 #include "core/process/mutex.h"
 #include "core/trace/annotation.h"
 #include "proto/status.h"
+#include "worker/comm/cuda/device.h"
 
 namespace legoai::comm {
-namespace {
-
-absl::Status Check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  return absl::UnavailableError(std::string(what) + " failed: " + cudaGetErrorString(error));
-}
-
-}  // namespace
 
 class EventPool {
  public:
@@ -231,16 +223,5 @@ class CudaClock : public DeviceClock {
 std::unique_ptr<DeviceClock> MakeCudaClock() { return std::make_unique<CudaClock>(); }
 std::unique_ptr<Streams> MakeCudaStreams() { return std::make_unique<CudaStreams>(); }
 std::unique_ptr<DeviceTimer> MakeCudaTimer() { return std::make_unique<CudaTimer>(); }
-
-std::string UuidText(const cudaUUID_t& uuid) {
-  std::string text = "GPU-";
-  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    char digits[3];
-    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
-    text += digits;
-  }
-  return text;
-}
 
 }  // namespace legoai::comm

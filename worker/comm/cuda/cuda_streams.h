@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <memory>
-#include <string>
 
 #include "worker/comm/step_timeline.h"
 #include "worker/comm/streams.h"
@@ -33,8 +32,5 @@ class CudaMarks {
   class Mark;
   std::shared_ptr<EventPool> pool_;
 };
-
-// A GPU's UUID as NVML writes it: the bytes in hexadecimal, with hyphens after 4, 6, 8 and 10 of them.
-std::string UuidText(const cudaUUID_t& uuid);
 
 }  // namespace legoai::comm

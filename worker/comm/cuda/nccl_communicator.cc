@@ -4,25 +4,20 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstring>
-#include <functional>
-#include <future>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "proto/status.h"
 #include "worker/comm/cuda/cuda_streams.h"
+#include "worker/comm/cuda/device.h"
+#include "worker/comm/cuda/symmetric_communicator.h"
 #include "worker/comm/stream_marks.h"
 
 namespace legoai::comm {
 namespace {
-
-// That a communicator has to end; peers that live end theirs at the same time.
-constexpr std::chrono::seconds kEnd{10}, kEndOfOthers{1};
 
 std::string TextOf(ncclResult_t result, ncclComm_t comm) {
   return std::string(ncclGetErrorString(result)) + " (" + ncclGetLastError(comm) + ")";
@@ -31,21 +26,6 @@ std::string TextOf(ncclResult_t result, ncclComm_t comm) {
 absl::Status Check(ncclResult_t result, const std::string& what) {
   if (result == ncclSuccess) return absl::OkStatus();
   return absl::UnavailableError(what + " failed: " + TextOf(result, nullptr));
-}
-
-// Runs `end` for at most kEnd: it may wait for a peer that is gone, and then goes on beside us until the process ends. After the
-// first that did, others get less: the peer is gone for all of them.
-void EndInTime(int device, std::function<void()> end) {
-  static std::atomic<bool> waited_in_vain{false};
-  std::promise<void> done;
-  const std::future<void> ended = done.get_future();
-  std::thread([device, end = std::move(end), done = std::move(done)]() mutable {
-    cudaSetDevice(device);
-    end();
-    done.set_value();
-  }).detach();
-  const std::chrono::seconds limit = waited_in_vain ? kEndOfOthers : kEnd;
-  if (ended.wait_for(limit) != std::future_status::ready) waited_in_vain = true;
 }
 
 absl::StatusOr<ncclDataType_t> DataType(c10::ScalarType dtype) {
@@ -151,7 +131,7 @@ class NcclCommunicator : public Communicator {
     if (comm_ == nullptr) return GivenUp();
     std::unique_ptr<StreamMark> begun = marks_.At(Stream());
     const ncclResult_t result = call();
-    if (result != ncclSuccess) return absl::UnavailableError(std::string(what) + " of " + name_ + ": " + TextOf(result, comm_));
+    if (result != ncclSuccess) return absl::UnavailableError(what + (" of " + name_) + ": " + TextOf(result, comm_));
     calls_.Add(what, std::move(begun), marks_.At(Stream()));
     return absl::OkStatus();
   }
@@ -164,16 +144,6 @@ class NcclCommunicator : public Communicator {
   CudaMarks marks_;
   OverdueCalls calls_;
 };
-
-absl::StatusOr<RankGpu> OwnGpu() {
-  int device = 0;
-  cudaDeviceProp properties{};
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, device);
-  if (error != cudaSuccess)
-    return absl::UnavailableError(std::string("asking for this rank's GPU: ") + cudaGetErrorString(error));
-  return RankGpu{UuidText(properties.uuid), "GPU " + std::to_string(device) + ", " + properties.name};
-}
 
 // The group's rank 0 makes the id, the others read it from the store.
 absl::StatusOr<ncclUniqueId> ShareId(c10d::Store& store, const std::string& key, int64_t rank) {
@@ -200,7 +170,8 @@ absl::StatusOr<CommunicatorFactory> MakeNcclFactory(const RendezvousOptions& opt
   auto store = OpenStore(options);
   if (!store.ok()) return store.status();
   return CommunicatorFactory(
-      [store = *store, world_rank = options.rank, timeout = options.timeout](
+      [store = *store, world_rank = options.rank, timeout = options.timeout, symmetric = options.symmetric_tensor_parallel,
+       say = options.say](
           const mesh::Group& group, int64_t rank, int64_t channel) -> absl::StatusOr<std::unique_ptr<Communicator>> {
         ASSIGN_OR_RETURN(auto gpu, OwnGpu());
         RETURN_IF_ERROR(CheckOneGpuEach(*store, group.ranks.List(), world_rank, gpu));
@@ -211,8 +182,10 @@ absl::StatusOr<CommunicatorFactory> MakeNcclFactory(const RendezvousOptions& opt
         absl::Status status = Check(ncclCommInitRank(&comm, static_cast<int>(group.ranks.size), id, static_cast<int>(rank)),
                                     "connecting rank " + std::to_string(world_rank) + " (" + gpu.name + ") in group " + name);
         if (!status.ok()) return status;
-        return std::unique_ptr<Communicator>(
+        std::unique_ptr<Communicator> made(
             new NcclCommunicator(comm, "group " + name + " on " + gpu.name, rank, group.ranks.size, timeout));
+        if (!symmetric || group.dim != mesh::Dim::kTp) return made;
+        return WithSymmetricRotation(std::move(made), store, group, timeout, say);
       });
 }
 

@@ -8,7 +8,9 @@
 #include <string>
 
 #include "worker/comm/cuda/cuda_streams.h"
+#include "worker/comm/cuda/device.h"
 #include "worker/comm/cuda/nccl_communicator.h"
+#include "worker/comm/cuda/symmetric_communicator.h"
 #include "worker/comm/cuda_plugin.h"
 
 namespace legoai::comm {
@@ -28,14 +30,6 @@ absl::Status SelectDevice(int device) {
 int64_t PeakAllocatedBytes(int device) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
   return stats.requested_bytes[static_cast<size_t>(StatType::AGGREGATE)].peak;
-}
-
-int DeviceOfUuid(const char* uuid) {
-  for (int device = 0; device < c10::cuda::device_count(); ++device) {
-    cudaDeviceProp properties;
-    if (cudaGetDeviceProperties(&properties, device) == cudaSuccess && UuidText(properties.uuid) == uuid) return device;
-  }
-  return -1;
 }
 
 // Of numbers like 13020 with their parts a thousand and ten apart (CUDA), or 91002 with ten thousand and a hundred (NCCL, cuDNN).
@@ -81,6 +75,7 @@ extern "C" const legoai::comm::CudaPlugin* legoai_cuda_plugin() {
       .select_device = SelectDevice,
       .make_streams = MakeCudaStreams,
       .make_nccl_factory = MakeNcclFactory,
+      .make_symmetric_factory = MakeSymmetricFactory,
       .peak_allocated_bytes = PeakAllocatedBytes,
       .device_of_uuid = DeviceOfUuid,
       .make_timer = MakeCudaTimer,
