@@ -70,6 +70,16 @@ absl::Status NoNvrtc(const std::string& named, const std::string& why) {
                     absl::StatusCode::kFailedPrecondition);
 }
 
+// NVRTC looks for a second library where the dynamic linker does, which need not be the folder of the first. Once it is open it is
+// found by its name; where it is not beside it, NVRTC says so.
+void OpenBuiltins(void* beside, const std::string& name) {
+  Dl_info place;
+  if (dladdr(beside, &place) == 0) return;
+  const std::string path = place.dli_fname;
+  const size_t slash = path.rfind('/');
+  if (slash != std::string::npos) (void)dlopen((path.substr(0, slash + 1) + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 absl::StatusOr<Nvrtc> Open(const std::string& named) {
   Nvrtc nvrtc;
   nvrtc.library = dlopen(named.empty() ? kLibrary : named.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -77,6 +87,7 @@ absl::StatusOr<Nvrtc> Open(const std::string& named) {
   int major = 0, minor = 0;
   if (!nvrtc.FindAll() || nvrtc.version(&major, &minor) != kSuccess) return NoNvrtc(named, "it lacks functions");
   nvrtc.version_text = absl::StrCat("NVRTC ", major, ".", minor);
+  OpenBuiltins(reinterpret_cast<void*>(nvrtc.version), absl::StrCat("libnvrtc-builtins.so.", major, ".", minor));
   return nvrtc;
 }
 

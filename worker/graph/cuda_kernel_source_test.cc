@@ -65,7 +65,7 @@ TEST_F(CudaKernelSourceTest, RandomKernelsComputeWhatTheCpusDo) {
 TEST_F(CudaKernelSourceTest, RowsOfEveryLengthAreSummed) {
   for (const bool is_layer_norm : {false, true}) {
     for (const v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16}) {
-      for (const int64_t width : {1, 7, 24, 100, 250, 256, 1000, 1001, 4096, 16384}) {
+      for (const int64_t width : {2, 7, 24, 100, 250, 256, 1000, 1001, 4096, 16384}) {
         const Trace trace = Residual(is_layer_norm, dtype, {3, 2, width}, v1::FLOAT32);
         const std::set<std::string> texts = KernelsOf(trace);
         ASSERT_EQ(texts.size(), 1u);

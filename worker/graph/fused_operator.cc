@@ -110,7 +110,8 @@ std::vector<void*> TensorsOf(const FusedKernel& kernel, at::TensorList inputs, a
                              std::vector<at::Tensor>* results) {
   TORCH_CHECK(inputs.size() == kernel.inputs.size() && written.size() == kernel.written.size(), "a fused kernel of ",
               kernel.inputs.size(), " and ", kernel.written.size(), " tensors is given ", inputs.size(), " and ", written.size());
-  const c10::Device device = inputs.empty() ? c10::Device(c10::kCPU) : inputs[0].device();
+  TORCH_CHECK(!inputs.empty(), "a fused kernel has no input");
+  const c10::Device device = inputs[0].device();
   std::vector<void*> tensors;
   const auto add = [&](const at::Tensor& tensor, v1::DType dtype) {
     TORCH_CHECK(tensor.scalar_type() == ToScalarType(dtype), "a fused kernel is given ", tensor.scalar_type(), " in place of ",
