@@ -66,7 +66,8 @@ void AddReductions(std::vector<OperatorRow>& rows) {
           "aten::all", "aten::any", "aten::var_mean", "aten::var", "aten::cumsum", "aten::linalg_vector_norm", "aten::norm"});
   AddAll(rows, {.op_class = kReduction, .flops_per_element = 2, .workspace = WorkspaceRule::kForeachNorm},
          {"aten::_foreach_norm"});
-  AddAll(rows, {.op_class = kReduction, .flops_per_element = 8}, {"aten::rms_norm", "lego::rms_norm", "aten::native_layer_norm"});
+  AddAll(rows, {.op_class = kReduction, .flops_per_element = 8}, {"aten::rms_norm", "lego::rms_norm"});
+  AddAll(rows, {.op_class = kReduction, .flops_per_element = 8, .results = ResultRule::kLayerNorm}, {"aten::native_layer_norm"});
   AddAll(rows, {.op_class = kReduction, .flops_per_element = 12, .workspace = WorkspaceRule::kLayerNormBackward},
          {"aten::native_layer_norm_backward"});
   AddAll(rows, {.op_class = kReduction, .flops_per_element = 12, .workspace = WorkspaceRule::kRmsNormBackward},
@@ -98,7 +99,11 @@ void AddCopies(std::vector<OperatorRow>& rows) {
 void AddComputeBound(std::vector<OperatorRow>& rows) {
   AddAll(rows, {.op_class = kMatmul, .flops = FlopRule::kMatmul, .workspace = WorkspaceRule::kMatmul},
          {"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm", "aten::baddbmm_"});
-  AddAll(rows, {.op_class = kAttention, .flops = FlopRule::kAttention, .workspace = WorkspaceRule::kAttention},
+  AddAll(rows,
+         {.op_class = kAttention,
+          .flops = FlopRule::kAttention,
+          .workspace = WorkspaceRule::kAttention,
+          .results = ResultRule::kAttention},
          {"lego::attention"});
   AddAll(rows, {.op_class = kAttention, .flops = FlopRule::kAttentionBackward, .workspace = WorkspaceRule::kAttentionBackward},
          {"lego::attention_backward"});

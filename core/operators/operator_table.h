@@ -51,6 +51,9 @@ enum class WorkspaceRule : uint8_t {
   kCasts,  // arithmetic of operands that may have different types, or of a tensor and a number
 };
 
+// Operators whose results have other sizes on CUDA than on CPU: simulator/memory/memory_simulator.h.
+enum class ResultRule : uint8_t { kAsRecorded, kAttention, kLayerNorm };
+
 struct OperatorRow {
   std::string_view name = {};  // "aten::add"
   OpClass op_class = OpClass::kElementwise;
@@ -58,6 +61,7 @@ struct OperatorRow {
   Traffic traffic = Traffic::kAll;
   FlopRule flops = FlopRule::kPerElement;
   WorkspaceRule workspace = WorkspaceRule::kNone;
+  ResultRule results = ResultRule::kAsRecorded;
 };
 
 const std::vector<OperatorRow>& OperatorTable();

@@ -170,7 +170,7 @@ class Reader {
     view.ForEachResult([&](int place, uint32_t value) {
       const uint32_t storage = trace_.values[value].storage;
       if (made_[storage] != index || trace_.storages[storage].kind != graph::StorageKind::kInner) return;
-      f(place, storage, sim::ResultBytes(view, place, trace_.storages[storage].bytes, device_.kind()));
+      f(place, storage, sim::ResultBytes(view, RowOf(op), place, trace_.storages[storage].bytes, device_.kind()));
     });
   }
 

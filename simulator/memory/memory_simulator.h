@@ -61,8 +61,14 @@ absl::StatusOr<MemoryProfile> SimulateMemory(const graph::Trace& trace, const gr
 v1::MemoryByCategory ToProto(const CategoryBytes& bytes);
 int64_t Sum(const v1::MemoryByCategory& categories);
 
-// Bytes of the new storage of the result at position `place`, which has `recorded` bytes in the Trace, on the simulated device
-// (core/trace/device_results.h).
-int64_t ResultBytes(const graph::InstructionView& op, int place, int64_t recorded, v1::DeviceKind kind);
+// Sizes of an operator's results on the simulated device.
+//
+// A Trace has the results of the CPU's kernels, strides included (worker/graph/fake/fake_device.h). For the operators of our
+// models CUDA's kernels give the same sizes, with two exceptions: memory-efficient attention (fp32) pads the log-sum-exp to a
+// multiple of 32 tokens, and layer norm keeps mean and rstd of 16-bit inputs in fp32. simulator/capture/cuda_results_test.cc
+// compares this with PyTorch 2.11's shape functions for its CUDA kernels. Thread-safety: const.
+
+// Bytes of the new storage of the result at position `place`, which has `recorded` bytes in the Trace. `row` is the operator's.
+int64_t ResultBytes(const graph::InstructionView& op, const OperatorRow& row, int place, int64_t recorded, v1::DeviceKind kind);
 
 }  // namespace legoai::sim

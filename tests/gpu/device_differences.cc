@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/trace/device_results.h"
+#include "core/operators/operator_table.h"
 #include "core/trace/effects.h"
 #include "simulator/memory/memory_simulator.h"
 
@@ -157,11 +157,12 @@ class Comparison {
   // Results of which it is known what they take on the device.
   void NoteAuxiliaries(uint32_t j) {
     const InstructionView op(captured_, captured_.instructions[j]);
-    if (kind_ == v1::CPU) return;
+    const sim::OperatorRow* row = sim::FindOperator(op.name());
+    if (row == nullptr || row->results == sim::ResultRule::kAsRecorded) return;
     op.ForEachResult([&](int place, uint32_t value) {
-      if (!graph::ResultOnGpu(op, place)) return;
+      if (place == 0) return;
       const uint32_t storage = captured_.values[value].storage;
-      auxiliary_[storage] = sim::ResultBytes(op, place, captured_.storages[storage].bytes, kind_);
+      auxiliary_[storage] = sim::ResultBytes(op, *row, place, captured_.storages[storage].bytes, kind_);
     });
   }
 

@@ -49,7 +49,7 @@ class SmokeFused : public GpuTest {
   }
 };
 
-Trace OnGpu(const Trace& trace) { return Must(graph::ProgramFor(v1::CUDA, trace)); }
+Trace OnGpu(const Trace& trace) { return graph::ProgramFor(v1::CUDA, trace); }
 
 // As worker/graph/fused_operator_test.cc has it for CPUs: by the largest number of the program, for what is subtracted may be
 // larger than what is left. In bfloat16 members round more often than the kernel does.

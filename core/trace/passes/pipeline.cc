@@ -115,7 +115,7 @@ absl::StatusOr<Trace> RunPasses(Trace trace, const parallel::ResolvedRecipe& res
                                 std::vector<PassReport>* reports) {
   RETURN_IF_ERROR(parallel::CheckBucketsArePlanned(resolved.recipe()));
   const std::vector<Pass> passes = PassesOf(resolved);
-  ASSIGN_OR_RETURN(trace, ProgramFor(options.device, std::move(trace)));
+  trace = ProgramFor(options.device, std::move(trace));
   RETURN_IF_ERROR(Show(trace, options, 0, kCapturedPass));
   if (passes.empty()) return trace;
   if (options.check) RETURN_IF_ERROR(Verdict(kCapturedPass, TraceFindings(trace)));

@@ -62,7 +62,7 @@ struct PassReport {
 bool HasPasses(const parallel::ResolvedRecipe& resolved);
 
 // `reports` gets an entry for each pass, in their order; may be null.
-// Errors: FieldError of buckets that are still to be planned; those of ProgramFor; Internal with the pass and the findings where a check fails; of the
+// Errors: FieldError of buckets that are still to be planned; Internal with the pass and the findings where a check fails; of the
 // file system where the dump cannot be written; those of the observer.
 absl::StatusOr<Trace> RunPasses(Trace trace, const parallel::ResolvedRecipe& resolved, const PassOptions& options,
                                 std::vector<PassReport>* reports = nullptr);
