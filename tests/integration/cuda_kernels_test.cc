@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "core/trace/fused_kernel.h"
 #include "core/trace/passes/pipeline.h"
