@@ -354,7 +354,7 @@ Executor::~Executor() = default;
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Trace& trace, c10::Device device) {
   KernelCounts counts;
   std::vector<std::string> notes;  // a trainer prepared them before, and told
-  RETURN_IF_ERROR(PrepareKernels(trace, &counts, &notes));
+  RETURN_IF_ERROR(PrepareKernels(trace, device, &counts, &notes));
   auto impl = std::make_unique<Impl>(trace, device);
   RETURN_IF_ERROR(impl->Prepare());
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));
