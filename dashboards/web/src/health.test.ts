@@ -7,7 +7,8 @@ const none = {
   text: '', write_bytes_per_second: null, read_bytes_per_second: null, free_bytes: null, flops_per_second: null,
   to_device_bytes_per_second: null, from_device_bytes_per_second: null, received_bytes_per_second: null,
 };
-const result = (more: Partial<CheckResult>): CheckResult => ({ kind: 'device', slots: [0], passed: true, seconds: 1, ...none, ...more });
+const result = (more: Partial<CheckResult>): CheckResult => (
+  { kind: 'device', slots: [0], passed: true, seconds: 1, ...none, ...more });
 
 test('a result in one line', () => {
   const line = resultLine(result({ seconds: 1.24, to_device_bytes_per_second: 64e9, flops_per_second: 5e13 }));
@@ -17,7 +18,8 @@ test('a result in one line', () => {
 });
 
 test('failures come first, and pairs that passed are one line with the slowest', () => {
-  const pair = (a: number, b: number, rate: number) => result({ kind: 'all_gather', slots: [a, b], received_bytes_per_second: rate });
+  const pair = (a: number, b: number, rate: number) => (
+    result({ kind: 'all_gather', slots: [a, b], received_bytes_per_second: rate }));
   const lines = checkLines([result({ kind: 'disk', slots: [] }), pair(0, 1, 3e9), pair(1, 2, 1e9),
     result({ kind: 'all_gather', slots: [0, 2], passed: false, text: 'timed out' })]);
   assert.equal(lines.length, 3);

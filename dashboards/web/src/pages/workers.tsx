@@ -120,8 +120,8 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: R
       <td class="actions">
         {worker.connected && !worker.health?.checking && (
           <ConfirmButton label="Check" question={`Check ${name}?`} confirm="Check"
-            detail="Its agent checks the disk of its runs, the devices of slots that no job holds, and what connects these. It gets no new
-              jobs meanwhile; what passes gets jobs again."
+            detail="Its agent checks the disk of its runs, free slots' devices, and what connects these. It gets no new jobs
+              meanwhile; what passes gets jobs again."
             action={async () => { await checkWorker(worker.name); refresh.now(); }} />
         )}
         {worker.state === 'ready' && (
@@ -162,7 +162,8 @@ function HealthFacts({ worker, now }: { worker: Worker; now: number }) {
       {check && (
         <details>
           <summary>
-            {check.results.every((result) => result.passed) ? 'check passed' : 'check failed'}, <Time us={check.start_time_us} now={now} />
+            {check.results.every((result) => result.passed) ? 'check passed' : 'check failed'},{' '}
+            <Time us={check.start_time_us} now={now} />
           </summary>
           {checkLines(check.results).map((line) => <div class="sub" key={line}>{line}</div>)}
         </details>
