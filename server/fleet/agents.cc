@@ -14,10 +14,10 @@
 namespace legoai::server {
 namespace {
 
+constexpr int kMostSlowdowns = 8;  // of a card
+
 // Shares are shares, nothing is less than none, and cards are those of the slots, each once: what is shown and counted of a
 // worker rests on it.
-constexpr int kMostSlowdowns = 8;
-
 bool MakesSense(const v1::WorkerUse& use, const v1::Worker& worker) {
   const auto is_share = [](double share) { return share >= 0 && share <= 1; };
   std::set<int64_t> known;

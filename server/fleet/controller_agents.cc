@@ -92,7 +92,7 @@ absl::Status CheckHello(const v1::Hello& hello) {
   RETURN_IF_ERROR(CheckSlotDevices(worker));
   RETURN_IF_ERROR(CheckGangPorts(worker));
   RETURN_IF_ERROR(CheckTexts(worker));
-  RETURN_IF_ERROR(Under("worker", CheckHealth(worker, worker.health())));
+  if (absl::Status status = CheckHealth(worker, worker.health()); !status.ok()) return Under("worker", status);
   if (worker.device().type().empty()) return FieldError("worker.device", "", "is needed: run `lego hardware --measure` there");
   if (!IsSegment(worker.pool())) {
     return FieldError("worker.pool", worker.pool().substr(0, 200),

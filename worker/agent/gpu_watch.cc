@@ -1,5 +1,6 @@
 #include "worker/agent/gpu_watch.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 

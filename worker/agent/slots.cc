@@ -75,11 +75,10 @@ absl::StatusOr<std::vector<int64_t>> Slots::Take(int64_t count, const std::funct
     return FieldError("placement.slots", absl::StrCat(count), absl::StrCat("this worker has ", this->count(), " slots"));
   }
   MutexLock lock(mutex_);
-  const auto sound = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return count_ - static_cast<int64_t>(faults_.size()); };
-  while (!(given_up() || FreeLocked() >= count || sound() < count)) changed_.Wait(lock);
+  while (!(given_up() || FreeLocked() >= count || SoundLocked() < count)) changed_.Wait(lock);
   if (given_up()) return absl::CancelledError("given up while it waited for slots");
-  if (sound() < count) {
-    return absl::UnavailableError(absl::StrCat("of this worker's ", count_, " slots ", sound(), " are sound, and ", count,
+  if (SoundLocked() < count) {
+    return absl::UnavailableError(absl::StrCat("of this worker's ", count_, " slots ", SoundLocked(), " are sound, and ", count,
                                                " are wanted: ", faults_.begin()->second));
   }
   std::vector<int64_t> slots;
@@ -150,6 +149,8 @@ int64_t Slots::free() const {
   const MutexLock lock(mutex_);
   return FreeLocked();
 }
+
+int64_t Slots::SoundLocked() const { return count_ - static_cast<int64_t>(faults_.size()); }
 
 bool Slots::IsFreeLocked(int64_t slot) const { return !taken_[slot] && faults_.count(slot) == 0; }
 

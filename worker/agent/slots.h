@@ -43,6 +43,7 @@ class Slots {
   int64_t free() const;  // and not faulty
 
  private:
+  int64_t SoundLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsFreeLocked(int64_t slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t FreeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
