@@ -165,6 +165,13 @@ std::optional<v1::WorkerHealth> Agents::TakeHealth(uint64_t session, const v1::W
   return before;
 }
 
+v1::WorkerHealth Agents::LastHealth(const std::string& worker, const std::string& instance) const {
+  const MutexLock lock(mutex_);
+  const auto found = workers_.find(worker);
+  const bool known = found != workers_.end() && found->second.facts.instance() == instance && found->second.health;
+  return known ? *found->second.health : v1::WorkerHealth();
+}
+
 bool Agents::Send(uint64_t session, const v1::ToAgent& message) {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);

@@ -71,6 +71,8 @@ class Agents {
   std::optional<Speaker> Heard(uint64_t session, const v1::Heartbeat& heartbeat, int64_t* dropped);
   // What the worker's agent tells of its machine's health, if this is its current session and it can be so: what it was before.
   std::optional<v1::WorkerHealth> TakeHealth(uint64_t session, const v1::WorkerHealth& health);
+  // What this process of the worker's agent has told last, in whichever connection.
+  v1::WorkerHealth LastHealth(const std::string& worker, const std::string& instance) const;
   // False: the session has ended.
   bool Send(uint64_t session, const v1::ToAgent& message);
   // Accepts no more of its messages and closes its link.

@@ -123,6 +123,9 @@ TEST_F(AgentsTest, FaultySlotsAreNoneAndAWorkerThatIsCheckedHasNoneFree) {
   EXPECT_FALSE(agents_.StoredFacts("workers/a")->has_health()) << "it is told anew in each connection";
   agents_.Close(session);
   EXPECT_FALSE(agents_.List()[0].has_health());
+  EXPECT_EQ(agents_.LastHealth("workers/a", "p").fault(), "the disk") << "what is told again is not new";
+  EXPECT_EQ(agents_.LastHealth("workers/a", "q").fault(), "");
+  EXPECT_EQ(agents_.LastHealth("workers/b", "p").fault(), "");
 }
 
 TEST_F(AgentsTest, SilentAndLeavingWorkersAcceptNothing) {

@@ -122,6 +122,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
     return transaction.PutWorker(facts);
   });
   if (!kept.ok()) return kept;
+  const v1::WorkerHealth known_health = agents_.LastHealth(facts.name(), facts.instance());
   const uint64_t id = agents_.Open(facts, hello, acknowledged, link);
   const v1::ToAgent answer = RevokedAnswer(book_.Renew(hello.leases(), facts.name(), facts.instance(), options_.steady()));
   if (answer.has_heartbeat()) agents_.Send(id, answer);
@@ -139,7 +140,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
                             std::string(launch::BuildVersion()), ": it goes on with what it has and gets nothing new"),
                {.worker = facts.name()});
   }
-  TellFaults(facts.name(), NewFaults(v1::WorkerHealth(), hello.worker().health()));
+  TellFaults(facts.name(), NewFaults(known_health, hello.worker().health()));
   JudgeLeases(id, acknowledged);
   notifier_->WorkersChanged();
   bell_.Ring();

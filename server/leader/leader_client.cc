@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kLook{50};
 
 const std::set<std::string>& ForTheLeader() {
   static const auto* const methods = new std::set<std::string>{
-      "CreateJob", "CancelJob",   "RetryJob",    "ListWorkers",      "GetWorker",
+      "CreateJob",   "CancelJob",   "RetryJob", "ListWorkers",      "GetWorker",
       "DrainWorker", "CheckWorker", "Simulate", "GetPredictedTrace"};
   return *methods;
 }

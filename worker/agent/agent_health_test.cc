@@ -132,10 +132,11 @@ TEST_F(GpuHealthTest, WhatFailsGetsNothingAndIsTakenBackWhenItPasses) {
   StartAgent({"--device=cuda", "--slots=4", "--check=true"});
   const v1::MachineCheck check = AwaitCheck(1);
   EXPECT_THAT(Checked(check), ElementsAre("DISK_CHECK", "DEVICE_CHECK 0", "DEVICE_CHECK 1 failed", "DEVICE_CHECK 2",
-                                          "DEVICE_CHECK 3", "ALL_GATHER_CHECK 0 3 failed", "ALL_GATHER_CHECK 0 2", "ALL_GATHER_CHECK 2 3 failed"));
+                                          "DEVICE_CHECK 3", "ALL_GATHER_CHECK 2 3 failed", "ALL_GATHER_CHECK 0 3 failed",
+                                          "ALL_GATHER_CHECK 0 2"));
   EXPECT_EQ(check.results(2).text(), "its process exited with code 7: it was told to die");
   EXPECT_THAT(AwaitFaulty(2), ElementsAre(1, 3)) << "3 is to blame for both pairs";
-  EXPECT_TRUE(Logged("slot 3 (GPU 3, GPU-d) gets nothing new: all_gather of slots 0 and 3 failed: it was told to fail"));
+  EXPECT_TRUE(Logged("slot 3 (GPU 3, GPU-d) gets nothing new: all_gather of slots 2 and 3 failed: it was told to fail"));
 
   server_.Send(Attempt(1, 3, "01A"));  // as of a server that has not heard of it
   ASSERT_TRUE(AwaitEnd(1));
