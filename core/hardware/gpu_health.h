@@ -23,7 +23,7 @@ struct Session;
 // What a card says of itself. A card that does not tell has none of it.
 struct GpuHealth {
   bool lost = false;                              // it has fallen off the bus; it says nothing else
-  std::optional<int64_t> uncorrected_ecc_errors;  // since the driver was loaded, or the card reset
+  std::optional<int64_t> uncorrected_ecc_errors = std::nullopt;  // since the driver was loaded, or the card reset
   bool remap_pending = false;                     // rows of its memory are remapped by the next reset
   bool remap_failed = false;                      // there is no spare row left for one
 };

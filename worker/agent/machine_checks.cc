@@ -179,6 +179,7 @@ bool CheckDiskAndDevices(const CheckPlan& plan, LogFolder& logs, const std::func
   std::vector<std::unique_ptr<CheckProcess>> processes;
   v1::CheckTask disk = TaskOf(plan, v1::DISK_CHECK, 0);
   disk.set_folder(plan.runs);
+  // Always the same: what one leaves that was killed, the next one overwrites and removes.
   disk.set_file(absl::StrCat(".check-", plan.worker.substr(plan.worker.rfind('/') + 1)));
   processes.push_back(std::make_unique<CheckProcess>(plan, disk, std::nullopt, 1, logs.Next()));
   for (size_t i = 0; i < plan.slots.size(); ++i) {
