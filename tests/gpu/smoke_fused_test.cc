@@ -19,6 +19,7 @@
 #include "tests/gpu/gpu_test.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/fused_operator.h"
+#include "worker/graph/testing/chains.h"
 #include "worker/graph/testing/random_program.h"
 #include "worker/train/step_program.h"
 
@@ -28,14 +29,14 @@ namespace {
 using graph::Executor;
 using graph::FuseElementwise;
 using graph::Trace;
-using graph::TraceBuilder;
 using graph::testing_programs::FusedCount;
+using graph::testing_programs::kChains;
 using graph::testing_programs::Largest;
 using graph::testing_programs::RandomProgram;
 using graph::testing_programs::RunOn;
+using graph::testing_programs::SwiGlu;
 using integration::Must;
 using ::testing::IsEmpty;
-using Tensor = TraceBuilder::Tensor;
 
 const c10::Device kGpu(c10::kCUDA, 0);
 
@@ -95,64 +96,8 @@ TEST_F(SmokeFused, GradientsOfNormsBetweenSumsAreTheMembers) {
   }
 }
 
-// A program of tensors that are bound by their names.
-struct Program : TraceBuilder {
-  Tensor Bind(const std::string& name, std::vector<int64_t> sizes, v1::DType dtype) {
-    const Tensor tensor = New(dtype, std::move(sizes), graph::StorageKind::kExternal, graph::Category::kInput);
-    bound.emplace_back(name, tensor);
-    return tensor;
-  }
-  Trace Ending(const std::vector<std::pair<std::string, Tensor>>& outputs) const {
-    Trace made = trace();
-    for (const auto& [name, tensor] : bound) made.inputs[name] = tensor.value;
-    for (const auto& [name, tensor] : outputs) made.outputs[name] = tensor.value;
-    return made;
-  }
-  std::vector<std::pair<std::string, Tensor>> bound;
-};
-
-// A residual with the norm behind it, whose parts all are read later.
-Trace ResidualAndNorm(int64_t rows, int64_t width, v1::DType dtype) {
-  Program b;
-  const Tensor x = b.Bind("x", {rows, width}, dtype), y = b.Bind("y", {rows, width}, dtype), w = b.Bind("w", {width}, dtype);
-  const Tensor sum = b.New(dtype, {rows, width}), out = b.New(dtype, {rows, width}), rstd = b.New(v1::FLOAT32, {rows});
-  b.Op("aten::add.Tensor", {x, y, int64_t{1}}, {sum});
-  b.Op("lego::rms_norm", {sum, w, 1e-5}, {out, rstd});
-  return b.Ending({{"sum", sum}, {"out", out}, {"rstd", rstd}});
-}
-
-Trace SwiGlu(int64_t rows, int64_t width, v1::DType dtype) {
-  Program b;
-  const Tensor gate = b.Bind("gate", {rows, width}, dtype), up = b.Bind("up", {rows, width}, dtype);
-  const Tensor open = b.New(dtype, {rows, width}), out = b.New(dtype, {rows, width});
-  b.Op("aten::silu", {gate}, {open});
-  b.Op("aten::mul.Tensor", {open, up}, {out});
-  b.Free(b.StorageOf(open));
-  return b.Ending({{"out", out}});
-}
-
-// Of heads of 128: q cos + roll(q) sin.
-Trace Rope(int64_t tokens, int64_t width, v1::DType dtype) {
-  Program b;
-  const int64_t dim = 128, heads = width / dim;
-  const Tensor q = b.Bind("q", {tokens, heads, dim}, dtype);
-  const Tensor cos = b.Bind("cos", {tokens, 1, dim}, dtype), sin = b.Bind("sin", {tokens, 1, dim}, dtype);
-  const auto make = [&] { return b.New(dtype, {tokens, heads, dim}); };
-  const Tensor kept = make(), rolled = make(), out = make();
-  b.Op("aten::mul.Tensor", {q, cos}, {kept});
-  b.Op("aten::roll", {q, std::vector<int64_t>{dim / 2}, std::vector<int64_t>{-1}}, {rolled});
-  b.Op("aten::addcmul", {kept, rolled, sin, int64_t{1}}, {out});
-  b.Free(b.StorageOf(kept));
-  b.Free(b.StorageOf(rolled));
-  return b.Ending({{"out", out}});
-}
-
-using Chain = Trace (*)(int64_t, int64_t, v1::DType);
-const std::vector<std::pair<const char*, Chain>> kChains = {
-    {"residual and RMS norm", ResidualAndNorm}, {"SwiGLU", SwiGlu}, {"RoPE", Rope}};
-
 TEST_F(SmokeFused, ChainsComputeWhatTheirMembersDo) {
-  for (const auto& [name, chain] : kChains) {
+  for (const auto& [name, chain, tensors] : kChains) {
     for (const v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16}) {
       for (const int64_t width : {128, 384, 4096}) {
         SCOPED_TRACE(absl::StrCat(name, " ", v1::DType_Name(dtype), " rows of ", width));
@@ -176,7 +121,10 @@ TEST_F(SmokeFused, AddressesOfAnyKindAreTaken) {
   graph::KernelCounts counts;
   std::vector<std::string> notes;
   Must(graph::PrepareKernels(fused, kGpu, &counts, &notes));
-  const std::string text = *graph::FusedKernelText(fused, fused.instructions[0]);
+  std::string text;
+  for (const graph::Instruction& instruction : fused.instructions) {
+    if (const std::string* found = graph::FusedKernelText(fused, instruction)) text = *found;
+  }
   const auto op = c10::Dispatcher::singleton()
                       .findSchemaOrThrow("lego::fused", "")
                       .typed<std::vector<at::Tensor>(at::TensorList, at::TensorList, c10::string_view)>();
@@ -207,12 +155,12 @@ double Microseconds(const comm::CudaPlugin& plugin, const Trace& trace) {
 }
 
 TEST_F(SmokeFused, ChainsAreTimed) {
-  for (const auto& [name, chain] : kChains) {
+  for (const auto& [name, chain, tensors] : kChains) {
     const Trace trace = chain(8192, 4096, v1::BFLOAT16), fused = Must(FuseElementwise(trace));
     ASSERT_EQ(FusedCount(fused), 1);
     const double alone = Microseconds(*plugin_, trace), together = Microseconds(*plugin_, fused);
     EXPECT_GT(together, 0);
-    const double bytes = static_cast<double>(8192) * 4096 * 2 * (name == kChains[2].first ? 2 : name == kChains[1].first ? 3 : 4);
+    const double bytes = 8192.0 * 4096 * 2 * tensors;
     std::printf("%s of 8192 x 4096 bfloat16: %.1f us one by one, %.1f us fused (%.2f of it; %.0f GB/s)\n", name, alone, together,
                 together / alone, bytes / together / 1e3);
   }

@@ -17,6 +17,7 @@
 #include "core/trace/device_results.h"
 #include "core/trace/passes/passes.h"
 #include "worker/graph/cuda_kernel_cache.h"
+#include "worker/graph/testing/chains.h"
 #include "worker/graph/testing/check_cuda_kernel.h"
 #include "worker/graph/testing/nvrtc_library.h"
 #include "worker/graph/testing/random_program.h"
@@ -71,6 +72,18 @@ TEST_F(CudaKernelSourceTest, RowsOfEveryLengthAreSummed) {
         const std::set<std::string> texts = KernelsOf(trace);
         ASSERT_EQ(texts.size(), 1u);
         CheckCudaKernel(*texts.begin(), static_cast<unsigned>(width));
+      }
+    }
+  }
+}
+
+TEST_F(CudaKernelSourceTest, ChainsOfModelsAreOneKernelEach) {
+  for (const Chain& chain : kChains) {
+    for (const v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16}) {
+      for (const int64_t width : {128, 384, 4096}) {
+        const std::set<std::string> texts = KernelsOf(chain.make(37, width, dtype));
+        ASSERT_EQ(texts.size(), 1u) << chain.name;
+        CheckCudaKernel(*texts.begin(), 3);
       }
     }
   }
