@@ -57,7 +57,7 @@ absl::StatusOr<double> CheckTimes(const Json& claims, double leeway, double now)
   ASSIGN_OR_RETURN(const auto issued, TimeOf(claims, "iat"));
   if (!expires) return RefuseToken("exp", "is needed: tokens without an end are not taken");
   if (now >= *expires + leeway)
-    return RefuseToken("exp", absl::StrCat("is over since ", TimeText(*expires), ": have the identity provider make another token"));
+    return RefuseToken("exp", absl::StrCat("was ", TimeText(*expires), ": have the identity provider make another token"));
   if (begins && *begins > now + leeway)
     return RefuseToken("nbf", absl::StrCat("is ", TimeText(*begins), ", later than now: are the clocks of both machines right?"));
   if (issued && *issued > now + leeway)
@@ -100,7 +100,7 @@ bool LooksLikeJwt(std::string_view text) { return text.find('.') != std::string_
 
 absl::StatusOr<Jwt> Jwt::Parse(std::string token) {
   if (token.size() > kMostTokenBytes)
-    return RefuseToken("size", absl::StrCat("is more than ", kMostTokenBytes >> 10, " KiB: have the identity provider put less in"));
+    return RefuseToken("size", absl::StrCat("is above ", kMostTokenBytes >> 10, " KiB: have the identity provider put less in"));
   const std::vector<std::string> parts = absl::StrSplit(token, '.');
   if (parts.size() != 3 || parts[0].empty() || parts[1].empty() || parts[2].empty())
     return RefuseToken("form", "must be three parts with dots between, as a signed JWT has: was it copied whole?");

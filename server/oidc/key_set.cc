@@ -67,7 +67,8 @@ using OwnedJwk = std::shared_ptr<const cjose_jwk_t>;
 absl::StatusOr<OwnedJwk> Import(const Json& key, Algorithm algorithm) {
   Json plain = {{"kty", TextOf(key, "kty")}};
   using Names = std::vector<const char*>;
-  for (const char* name : algorithm == Algorithm::kRs256 ? Names{"n", "e"} : Names{"crv", "x", "y"}) plain[name] = TextOf(key, name);
+  const Names names = algorithm == Algorithm::kRs256 ? Names{"n", "e"} : Names{"crv", "x", "y"};
+  for (const char* name : names) plain[name] = TextOf(key, name);
   const std::string text = plain.dump();
   cjose_err error = {};
   cjose_jwk_t* const jwk = cjose_jwk_import(text.data(), text.size(), &error);

@@ -62,9 +62,9 @@ void KeySource::Tell(const absl::Status& status) {
   failed_ = !status.ok();
   if (status.ok()) return server::LogInfo("the identity provider's keys are read again", {}, {{"place", options_.place}});
   const char* const meanwhile = Keys() == nullptr ? "its users cannot come in" : "those that were read last count";
-  server::LogWarning(absl::StrCat("the identity provider's keys cannot be read: ", std::string(status.message()), "; until they can ",
-                                  meanwhile),
-                     {}, {{"place", options_.place}});
+  const std::string why(status.message());
+  server::LogWarning(absl::StrCat("the identity provider's keys cannot be read: ", why, "; until they can ", meanwhile), {},
+                     {{"place", options_.place}});
 }
 
 void KeySource::Run() {
