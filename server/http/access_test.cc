@@ -183,7 +183,8 @@ TEST_F(HttpUsers, NoMethodAnswersWhoHasNoRoleOrIsNotVouchedFor) {
     EXPECT_EQ(Ask("GET", path, nobody).code, 403) << path;
     EXPECT_EQ(Ask("GET", path, forged).code, 401) << path;
   }
-  for (const char* path : {"/v1/server", "/metrics", "/session"}) EXPECT_EQ(Ask("GET", path, BearerOf({"lookers"})).code, 200) << path;
+  for (const char* path : {"/v1/server", "/metrics", "/session"})
+    EXPECT_EQ(Ask("GET", path, BearerOf({"lookers"})).code, 200) << path;
 }
 
 TEST_F(HttpUsers, ThePageSignsInWithAProvidersToken) {

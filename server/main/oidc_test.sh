@@ -7,8 +7,11 @@ folder=$(mktemp -d)
 source "$(dirname "$0")/access_test_lib.sh"
 cd "$folder"
 
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout idp.key -out idp.pem -days 2 -subj /CN=idp \
-  -addext subjectAltName=DNS:localhost 2>/dev/null
+authority() {  # authority NAME: NAME.pem and NAME.key, for localhost
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$1.key" -out "$1.pem" -days 2 \
+    -subj "/CN=$1" -addext subjectAltName=DNS:localhost 2>/dev/null
+}
+authority idp
 for key in first second stranger; do openssl genrsa -out "$key.rsa" 2048 2>/dev/null; done
 openssl ecparam -name prime256v1 -genkey -noout -out curve.ec 2>/dev/null
 
@@ -98,7 +101,8 @@ refuses() {
 }
 refuses 'needs --tokens' "${oidc[@]}"
 refuses '--oidc_audience = legoai: needs --oidc_issuer' --tokens --oidc_audience=legoai
-refuses '--oidc_jwks = http://idp.example/certs: is in clear' --tokens "${oidc[@]}" --oidc_jwks=http://idp.example/certs --oidc_tls_ca=
+refuses '--oidc_jwks = http://idp.example/certs: is in clear' --tokens "${oidc[@]}" --oidc_jwks=http://idp.example/certs \
+  --oidc_tls_ca=
 
 start --tokens "${oidc[@]}"
 token anna first.rsa first
@@ -140,7 +144,8 @@ mv certs.away www/certs
 python3 - "$http" <<'END' || failed "HTTP"
 import json, sys, urllib.error, urllib.request
 def ask(path, body=None, **headers):
-    request = urllib.request.Request(f"http://127.0.0.1:{sys.argv[1]}{path}", data=None if body is None else json.dumps(body).encode(),
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{sys.argv[1]}{path}", data=data,
                                      headers={"Content-Type": "application/json", **headers})
     try:
         answer = urllib.request.urlopen(request)
@@ -160,7 +165,8 @@ expect(403, ask(jobs.format("default"), Authorization="Bearer " + token("nobody"
 cookie = expect(200, ask("/session", {"token": token("curve")}))[2]["Set-Cookie"].split(";")[0]
 who = json.loads(expect(200, ask("/session", Cookie=cookie))[1])
 assert who["name"] == "users/anna@example.org", who
-assert {(one["role"], one["project"]) for one in who["roles"]} == {("editor", "projects/vision"), ("viewer", "projects/default")}, who
+roles = {(one["role"], one["project"]) for one in who["roles"]}
+assert roles == {("editor", "projects/vision"), ("viewer", "projects/default")}, who
 expect(401, ask("/session", {"token": token("forged")}))
 END
 # Who did what is on record, by issuer and subject.
@@ -171,10 +177,12 @@ records = json.load(open(sys.argv[1]))
 seen = {(r["call"].rsplit("/", 1)[-1], r["subject"], r["user"], r["role"], r["outcome"]) for r in records}
 for call in [("CancelJob", "f3a1", "anna@example.org", "viewer", "PERMISSION_DENIED"),
              ("CancelJob", "f3a1", "anna@example.org", "editor", "NOT_FOUND"),
-             ("CreateToken", "0001", "ops@example.org", "operator", "OK"), ("session", "f3a1", "anna@example.org", "editor", "OK")]:
+             ("CreateToken", "0001", "ops@example.org", "operator", "OK"),
+             ("session", "f3a1", "anna@example.org", "editor", "OK")]:
     if call not in seen: sys.exit(f"{call} is not among {sorted(seen, key=str)}")
 for record in records:
-    if record["subject"] and (record["issuer"] != "https://localhost/realms/lego" or record["token"]): sys.exit(f"whose: {record}")
+    if record["subject"] and (record["issuer"] != "https://localhost/realms/lego" or record["token"]):
+        sys.exit(f"whose: {record}")
 if not any(r["outcome"] == "UNAUTHENTICATED" and not r["subject"] and not r["token"] for r in records): sys.exit("strangers")
 if not any(r["outcome"] == "PERMISSION_DENIED" and r["subject"] == "f3a1" and not r["role"] for r in records): sys.exit("no role")
 END
@@ -185,8 +193,8 @@ for one in anna late forged; do
 done
 stop
 
-# The provider changes its key: who comes with the new one is let in when the keys have been read again, at most half a minute after
-# the last time; a key that is gone counts no more.
+# The provider changes its key: who comes with the new one is let in when the keys have been read again, at most half a minute
+# after the last time; a key that is gone counts no more.
 start --tokens "${oidc[@]}"
 eventually "$lego" list --token-file anna
 keys second=second.rsa
@@ -196,8 +204,7 @@ refused 1 "token: kid" "$lego" list --token-file anna
 stop
 
 # Of another authority than the one that is trusted nothing is taken: nobody comes in by the provider, and the log says why.
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout other.key -out other.pem -days 2 -subj /CN=other \
-  -addext subjectAltName=DNS:localhost 2>/dev/null
+authority other
 start --tokens "${oidc[@]}" --oidc_tls_ca="$folder/other.pem"
 eventually grep -F "the identity provider's keys cannot be read: " server.log
 grep -qF certificate server.log || failed "the log does not say that it is the certificate"
