@@ -326,8 +326,8 @@ TEST_F(JwtTest, WhatIsNoJsonInUtf8IsRefused) {
   const std::string good = TestClaims(kNow).dump();
   const auto with = [&](const char* old_text, const char* text) { return absl::StrReplaceAll(good, {{old_text, text}}); };
   const std::vector<std::string> bad_ones = {
-      "\xff\xfe", with("anna", "ann\xff"), with("anna", "\xed\xa0\x80"), "[]", "7", "null", "", good.substr(1), good + "x", good + good,
-      with("\"", "'"), with("}", ", \"a\": NaN}")};
+      "\xff\xfe", with("anna", "ann\xff"), with("anna", "\xed\xa0\x80"), "[]", "7", "null", "", good.substr(1), good + "x",
+      good + good, with("\"", "'"), with("}", ", \"a\": NaN}")};
   for (const std::string& bad : bad_ones) {
     const std::string token = rsa_->Sign(rsa_->Header(), bad);
     ExpectRefused(token, bad.empty() ? "form" : "claims");

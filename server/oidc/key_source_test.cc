@@ -209,7 +209,8 @@ TEST(CheckUrl, OnlyWhatNobodyOnTheWayCanChange) {
                            "HTTPS://idp.example/", "http://localhost:8080/certs", "http://127.0.0.1/certs", "http://[::1]:80/c"})
     EXPECT_TRUE(CheckUrl("--oidc_jwks", good).ok()) << good << ": " << CheckUrl("--oidc_jwks", good);
   for (const char* bad : {"http://idp.example/certs", "http://10.0.0.1/", "http://127.0.0.1.example/",
-                          "http://localhost.example/", "ftp://idp.example/", "file:///etc/keys", "https://", "://x", "https://user:secret@idp.example/",
+                          "http://localhost.example/", "ftp://idp.example/", "file:///etc/keys", "https://", "://x",
+                          "https://user:secret@idp.example/",
                           "https://idp.example/#x", "https://idp.example/\x1b[2J", "http://127.0.0.1@idp.example/"}) {
     const absl::Status status = CheckUrl("--oidc_jwks", bad);
     ASSERT_TRUE(GetFieldViolation(status)) << bad << ": " << status;
