@@ -14,6 +14,7 @@
 #include "proto/status.h"
 #include "proto/text.h"
 #include "server/metrics/log.h"
+#include "server/oidc/jwt.h"
 #include "server/store/ulid.h"
 
 namespace legoai::access {
