@@ -378,8 +378,8 @@ TEST(Bearer, HasOneForm) {
 }
 
 TEST(Bearer, AServerWithoutAGateAsksNobody) {
-  EXPECT_EQ(Enter(nullptr, "", "", "")->role, v1::OPERATOR);
-  EXPECT_EQ(Enter(nullptr, "nonsense", "", "")->role, v1::OPERATOR);
+  EXPECT_EQ(HighestRole(*Enter(nullptr, "", "", "")), v1::OPERATOR);
+  EXPECT_EQ(HighestRole(*Enter(nullptr, "nonsense", "", "")), v1::OPERATOR);
 }
 
 }  // namespace
