@@ -11,7 +11,7 @@ namespace legoai::server {
 
 // As they were given; empty: not.
 struct OidcFlags {
-  std::string issuer, audience, jwks, tls_ca, roles;
+  std::string issuer = {}, audience = {}, jwks = {}, tls_ca = {}, roles = {};
   std::string groups_claim = "groups", name_claim = "sub";
 };
 
