@@ -50,10 +50,19 @@ absl::Status KeySource::Read() {
   if (!text.ok()) return text.status();
   auto read = KeySet::Parse(*text);
   if (!read.ok()) return read.status();
+  TellLeftOut(*read);
   const auto keys = std::make_shared<const KeySet>(*std::move(read));
   const MutexLock lock(mutex_);
   keys_ = keys;
   return absl::OkStatus();
+}
+
+// For whoever wonders why a key that the provider shows is not known here.
+void KeySource::TellLeftOut(const KeySet& keys) {
+  const std::string left_out = absl::StrJoin(keys.others(), "; ");
+  if (left_out == left_out_) return;
+  left_out_ = left_out;
+  if (!left_out.empty()) server::LogInfo(absl::StrCat("keys of the identity provider that are left out: ", left_out));
 }
 
 // An outage of days is one line, and its end another.

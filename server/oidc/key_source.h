@@ -46,6 +46,7 @@ class KeySource {
   explicit KeySource(const KeySourceOptions& options) : options_(options) {}
   absl::Status Read();
   void Tell(const absl::Status& status);
+  void TellLeftOut(const KeySet& keys);
   void Run();
 
   const KeySourceOptions options_;
@@ -55,7 +56,9 @@ class KeySource {
   std::shared_ptr<const KeySet> keys_ ABSL_GUARDED_BY(mutex_);
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // until the reading that was asked for has ended
   Clock::time_point next_ ABSL_GUARDED_BY(mutex_) = {}, earliest_ ABSL_GUARDED_BY(mutex_) = {};
-  bool failed_ = false;  // what the log was told last; of the thread alone
+  // What the log was told last; of the thread alone.
+  bool failed_ = false;
+  std::string left_out_;
   std::thread thread_;
 };
 

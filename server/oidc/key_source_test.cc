@@ -115,8 +115,11 @@ TEST_F(KeySourceTest, KeysAreReadAgainAndAgain) {
   KeyServer server(KeySetText({TestKey::Ec("a")}));
   const auto source = Open(server.url(), absl::Milliseconds(20));
   Await([&] { return server.requests() > 5; });
-  server.Answer(KeySetText({TestKey::Ec("b")}));
+  server.Answer(KeySetText({TestKey::Ec("b"), TestKey::Rsa("small", 1024)}));
   Await([&] { return source->Keys()->Has("b"); });
+  const int requests = server.requests();
+  Await([&] { return server.requests() > requests + 3; });
+  EXPECT_EQ(Logged("key small: has fewer than 2048 bits"), 1) << "why it is not taken is said once";
 }
 
 // Each of them, after keys were there: they count on, the log has one line, and what comes better is taken.
