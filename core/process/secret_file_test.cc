@@ -74,14 +74,17 @@ TEST_F(SecretFile, ALinkIsReplacedAndNotFollowed) {
 TEST_F(SecretFile, SpaceAroundItIsNotOfIt) {
   EXPECT_EQ(ReadSecretFile("--token-file", Put("  lego_x\r\n\n")).value(), "lego_x");
   EXPECT_EQ(ReadSecretFile("--token-file", Put("lego_x", 0640)).value(), "lego_x");
+  // An identity provider's is longer.
+  const std::string longest(16 << 10, 'x');
+  EXPECT_EQ(ReadSecretFile("--token-file", Put(longest + "\n")).value(), longest);
 }
 
 TEST_F(SecretFile, WhatIsNoSecretIsRefusedWithoutBeingShown) {
   ExpectRefused(Put("lego_hidden", 0644), absl::StatusCode::kPermissionDenied, "chmod 600");
   ExpectRefused(Put("lego_hidden", 0602), absl::StatusCode::kPermissionDenied, "chmod 600");
   for (const std::string& text : {std::string(), std::string(" \n"), std::string("hidden hidden"), std::string("hidden\nhidden"),
-                                  std::string(5000, 'h')})
-    ExpectRefused(Put(text), absl::StatusCode::kInvalidArgument, "lego_...");
+                                  std::string((17 << 10) + 1, 'h')})
+    ExpectRefused(Put(text), absl::StatusCode::kInvalidArgument, "must hold a token and nothing else");
   ExpectRefused(folder_ + "/none", absl::StatusCode::kNotFound, "cannot be read");
   ExpectRefused(folder_, absl::StatusCode::kInvalidArgument, "is not a file");
 }

@@ -72,11 +72,10 @@ function post<T>(path: string, body: object): Promise<T> {
   return call(path, posted(body));
 }
 
-// Who the browser is signed in as; without a token where the server asks for none.
+// Who the browser is signed in as; without a name where the server asks nobody.
 export interface Session {
-  token: string;
-  role: string;
-  project: string;
+  name: string;
+  roles: { role: string; project: string }[];
 }
 export const getSession = () => get<Session>('/session');
 export const signIn = async (token: string): Promise<Session> => (await ask('/session', posted({ token }))).json();

@@ -91,8 +91,8 @@ function App() {
           <span class="leader faint" title={`this is ${server.address || 'a server without an address'}`}>{leader(server)}</span>
         )}
         {server && <span class="version faint" title="build of the server">{server.build_version}</span>}
-        {!stranger && who?.token && (
-          <button type="button" class="quiet" title={`${who.token}: ${who.role} of ${who.project}`}
+        {!stranger && who?.name && (
+          <button type="button" class="quiet" title={`${who.name}: ${who.roles.map((r) => `${r.role} of ${r.project}`).join(', ')}`}
             onClick={() => signOut().finally(() => location.reload())}>Sign out</button>
         )}
         <button type="button" class="quiet" onClick={toggleTheme}
