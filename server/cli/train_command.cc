@@ -169,10 +169,10 @@ std::string BucketsText(const v1::CompileSection& compile) {
   return backward > 0 ? absl::StrCat(buckets, ", ", backward, " others in backward") : buckets;
 }
 
-// compile.fsdp_buckets for this machine's cores, where the recipe leaves them to a plan. GPUs run no programs, and refuse it.
+// compile.fsdp_buckets for this machine, where the recipe leaves them to a plan.
 absl::Status FillBuckets(InterruptGuard* guard, TrainCall* call) {
   v1::Recipe& recipe = call->request.recipe;
-  if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN || !call->gpus.empty()) return absl::OkStatus();
+  if (recipe.compile().fsdp_bucketing() != v1::BUCKET_BY_PLAN) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto kept,
                    BucketsAsBefore({call->spec, call->request.model, call->cluster, call->request.fresh}, recipe));
   if (kept) {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/recipe/resolved_recipe.h"
@@ -14,6 +15,7 @@
 #include "simulator/memory/memory_simulator.h"
 #include "tests/gpu/device_differences.h"
 #include "tests/gpu/gpu_test.h"
+#include "tests/gpu/one_card_cases.h"
 #include "worker/comm/cpu_tensors.h"
 
 namespace legoai::gpu {
@@ -76,6 +78,7 @@ std::vector<Case> Cases() {
       }
     }
   }
+  for (Case& test_case : OneCardCases()) cases.push_back(std::move(test_case));
   return cases;
 }
 
@@ -152,6 +155,7 @@ TEST(CaptureOperators, HaveKernelsOfCudaWhereTheyHaveKernelsOfTheCpu) {
 class CaptureComparison : public ::testing::Test {
  protected:
   CaptureComparison() {
+    (void)CudaKernelsAreKnown();  // autograd asks for GPUs once, at the first backward
     const std::vector<mesh::Group> groups = mesh::Mesh().Groups(0);
     runtime_ = Must(comm::Runtime::Create(0, groups, comm::MakeThreadStreams(), comm::NoCommunicator));
     comm::RuntimeScope scope(runtime_.get());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Case {
   int64_t world_size = 1;
   std::optional<int64_t> dropout_seed;  // if another than the recipe's seed, which the weights begin with
 };
+inline void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.name; }  // what a failed test says it is of
 
 // Small models of the real architectures, with sizes that no degree divides evenly where that is legal.
 v1::Model TinyLlama();

@@ -7,9 +7,9 @@ Writes report.json, report.md, log.txt and calibration.txtpb into --out, after e
 signal comes, is there. Prints what it finds, and last "N passed, N failed"; exit code 1 if something failed. What did not run is
 named with its reason and counts as neither.
 
-Parts, in order: facts; smoke, nccl, capture, other (tests of legoai-gpu-tests); parity (losses beside the CPU's, bf16,
-checkpointing, resume, flight record, several cards); peaks (memory of ten recipes beside the prediction); steps (their times
-beside PyTorch eager and the prediction); calibration (lego-measure).
+Parts, in order: facts; smoke, nccl, capture, program, other (tests of legoai-gpu-tests); parity (losses beside the CPU's, bf16,
+checkpointing, as a program, resume, flight record, several cards); peaks (memory of recipes beside the prediction); steps (their
+times beside PyTorch eager and the prediction); traces (single operators beside the prediction); calibration (lego-measure).
 
 The programs lie side by side in --bin, or where a build left them (bazel-bin); LEGOAI_BIN names that folder, too."""
 import argparse
@@ -33,6 +33,7 @@ import check_peaks
 import check_process
 import check_report
 import check_steps
+import check_traces
 
 MOST_SECONDS = 540
 MARGIN_SECONDS = 8  # to kill and write
@@ -82,11 +83,13 @@ def plans():
         Plan("smoke", "Smoke: plugin, streams, events, allocator, operators", check_gtest.part("smoke"), 90, 30),
         Plan("nccl", "NCCL", check_gtest.part("nccl"), 90, 20),
         Plan("capture", "The capture beside a recording", check_gtest.part("capture"), 60, 20),
+        Plan("program", "Graph mode: the captured step as a program", check_gtest.part("program"), 90, 30),
         Plan("other", "Other tests of the program", check_gtest.part("other"), 60, 10),
         Plan("parity", "Training beside the CPU's", check_parity.part, 150, 70),
         Plan("peaks", "Peak memory, measured and predicted", check_peaks.part, 160, 100, check_peaks.COLUMNS),
         Plan("steps", "Step times: ours, PyTorch eager, predicted", check_steps.part, 220, 90, check_steps.COLUMNS),
-        Plan("calibration", "Calibration", check_calibrate.part, 165, 120),
+        Plan("traces", "Traced steps beside predicted ones", check_traces.part, 90, 40),
+        Plan("calibration", "Calibration", check_calibrate.part, 165, 100),
     ]
 
 
@@ -164,7 +167,7 @@ class Context:
 
 def needs(plan, context):
     """Why a part cannot run, or nothing."""
-    if plan.name in ("parity", "peaks", "steps"):
+    if plan.name in ("parity", "peaks", "steps", "traces"):
         missing = [name for name in ("lego", "legoai-trainer", "lego-sim") if name not in context.programs]
         return f"programs are not there: {', '.join(missing)}" if missing else ""
     return ""

@@ -7,7 +7,7 @@ import check_process
 RESULT = re.compile(r"\[ +(RUN|OK|FAILED|SKIPPED) +\] ([^\s,]+)(?:.*\((\d+) ms\))?")
 STATE = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
 TEST_SECONDS = 60  # of one test; the first that meets NCCL or compiles a kernel takes some
-GROUPS = {"smoke": "Smoke", "nccl": "Nccl", "capture": "Capture"}
+GROUPS = {"smoke": "Smoke", "nccl": "Nccl", "capture": "Capture", "program": "Program"}
 
 
 def parse_list(text):

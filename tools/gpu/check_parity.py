@@ -75,6 +75,27 @@ class Family:
         self.line(what, self.train(run, *sections, ranks=ranks), self.runs.get(reference), tolerance)
 
 
+def program(family):
+    """The captured step in place of the eager one, with a step traced, beside the prediction of that step."""
+    context, step = family.context, family.steps // 2
+    family.beside("as a program beside eager", "program", "fp32", SAME, {"compile": {"enable": True}},
+                  {"metrics": {"trace_steps": [step]}})
+    run, name = family.runs.get("program"), f"{family.name}: traced step beside the predicted one"
+    if run is None or run.error:
+        return context.add(name, "not run", "there was no run")
+    measured = os.path.join(run.directory, "traces", f"step-{step}-rank-0.json.gz")
+    if not os.path.exists(measured):
+        return context.add(name, "failed", f"there is no {os.path.basename(measured)}")
+    path, _ = context.lego.recipe("predicted-" + family.name.split()[0], family.sections, {"training": {"seed": 17}},
+                                  {"compile": {"enable": True}})
+    predicted = os.path.join(context.lego.folder, "predicted.json.gz")
+    made = context.run("lego simulate --trace", [context.programs["lego"], "simulate", f"--cluster={context.cluster}",
+                                                 f"--recipe={path}", f"--trace={predicted}"], min(30, context.left()))
+    result, compared = context.lego.call("lego compare-trace", ["compare-trace", predicted, measured], min(30, context.left()))
+    good = made.code == 0 and result.code == 0 and compared is not None
+    context.add(name, "passed" if good else "failed", "compared" if good else f"{made.last_line()} {result.last_line()}")
+
+
 def resume(family):
     """Stops at a checkpoint in the middle and goes on: the steps after it are those of the run without a stop."""
     context, middle = family.context, family.steps // 2
@@ -133,6 +154,8 @@ def part(context):
         flight(family)
     for family in (gpt2, llama):
         family.beside("full checkpointing beside none", "full", "fp32", SAME, {"activation_checkpoint": {"mode": "full"}})
+    for family in (gpt2, llama):
+        program(family)
     for family in (gpt2, llama):
         resume(family)
     several_cards(llama, ("FSDP 2", "TP 2"))

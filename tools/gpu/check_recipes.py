@@ -42,12 +42,14 @@ class Recipe:
     seq: int
     precision: str = "bfloat16"
     checkpointing: str = "none"
+    others: dict = dataclasses.field(default_factory=dict)  # sections: their keys and values
 
     def sections(self, folder, steps):
-        return {"model": {"name": folder},
-                "training": {"local_batch_size": self.batch, "seq_len": self.seq, "steps": steps,
-                             "mixed_precision_param": self.precision},
-                "activation_checkpoint": {"mode": self.checkpointing}}
+        common = {"model": {"name": folder},
+                  "training": {"local_batch_size": self.batch, "seq_len": self.seq, "steps": steps,
+                               "mixed_precision_param": self.precision},
+                  "activation_checkpoint": {"mode": self.checkpointing}}
+        return {name: {**common.get(name, {}), **self.others.get(name, {})} for name in {**common, **self.others}}
 
 
 # The most telling first: what comes late may find no time. The sizes make each peak some GiB, so that the workspaces that cuBLAS
@@ -65,6 +67,20 @@ RECIPES = [
     Recipe("gpt2 fp32", GPT2, 8, 1024, "float32"),
 ]
 
+# Their memory alone is looked at: PyTorch's side (eager_model.py) does not have them.
+KEEPING_OPERATORS = {"activation_checkpoint": {"selective_ac_option": "op"}}
+AS_PROGRAM = {"compile": {"enable": True}}
+MORE_RECIPES = [
+    Recipe("llama3.2-1b bf16 selective op", LLAMA_1B, 8, 2048, checkpointing="selective", others=KEEPING_OPERATORS),
+    Recipe("gpt2-xl bf16 selective op", GPT2_XL, 4, 1024, checkpointing="selective", others=KEEPING_OPERATORS),
+    Recipe("llama3.2-1b bf16 as a program", LLAMA_1B, 4, 2048, others=AS_PROGRAM),
+    Recipe("gpt2-xl bf16 selective op as a program", GPT2_XL, 4, 1024, checkpointing="selective",
+           others={**KEEPING_OPERATORS, **AS_PROGRAM}),
+    Recipe("llama3.2-1b held in bf16", LLAMA_1B, 4, 2048, others={"training": {"dtype": "bfloat16"}}),
+    Recipe("llama-small bf16 Muon", SMALL_LLAMA, 16, 1024, others={"optimizer": {"name": "Muon"}}),
+    Recipe("llama-small fp16", SMALL_LLAMA, 16, 1024, "float16"),
+]
+
 
 def tiny(recipe):
     """The same kind of recipe in seconds on a CPU."""
@@ -74,8 +90,9 @@ def tiny(recipe):
     return dataclasses.replace(recipe, name="tiny " + recipe.name, config=config, batch=2, seq=32)
 
 
-def all_recipes(quick):
-    return [tiny(recipe) for recipe in RECIPES] if quick else RECIPES
+def all_recipes(quick, more=False):
+    chosen = RECIPES + MORE_RECIPES if more else RECIPES
+    return [tiny(recipe) for recipe in chosen] if quick else chosen
 
 
 def file_name(recipe):

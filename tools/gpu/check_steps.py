@@ -1,5 +1,6 @@
-"""Step times: ours beside plain PyTorch eager (eager_model.py), in turns - ours, theirs, ours, theirs - so that a card that grows
-warm or slow does so for both, and beside the prediction. Nothing is asserted about time.
+"""Step times: ours, eager and as a program (compile.enable), beside plain PyTorch eager (eager_model.py), in turns - ours, program,
+theirs, ours, program, theirs - so that a card that grows warm or slow does so for all, and beside the prediction. Nothing is
+asserted about time.
 
 Before, that both compute the same: a model that was trained here and exported gives the same held-out loss there, and has as many
 parameters."""
@@ -11,9 +12,10 @@ import check_recipes as recipes
 from check_peaks import median, predict
 
 STEPS, WARM_UP, ROUNDS = 12, 3, 2
+SIDES = ("ours", "program", "theirs")
 SAME_LOSS = 2e-6  # relative, in fp32: sums in another order
-COLUMNS = [("name", "recipe", ""), ("ours_ms", "ours, ms", ",.1f"), ("theirs_ms", "PyTorch eager, ms", ",.1f"),
-           ("ratio", "ours / eager", ".3f"), ("predicted_ms", "predicted, ms", ",.1f"),
+COLUMNS = [("name", "recipe", ""), ("ours_ms", "ours, ms", ",.1f"), ("program_ms", "as a program, ms", ",.1f"),
+           ("theirs_ms", "PyTorch eager, ms", ",.1f"), ("ratio", "ours / eager", ".3f"), ("predicted_ms", "predicted, ms", ",.1f"),
            ("predicted_ratio", "predicted / ours", ".3f"), ("theirs_peak_mib", "eager's peak, MiB", ",.0f"), ("rounds", "rounds", ".0f")]
 
 
@@ -76,6 +78,10 @@ def round_of(context, eager, recipe, sections, number, times, facts):
     if training.error:
         return f"ours: {training.error}", training.out_of_time
     times["ours"].append(training.step_seconds(WARM_UP))
+    program = context.lego.train(f"program-{recipes.file_name(recipe)}-{number}", sections, recipes.AS_PROGRAM, device=context.device)
+    if program.error:
+        return f"as a program: {program.error}", program.out_of_time
+    times["program"].append(program.step_seconds(WARM_UP))
     answer = eager.ask({"kind": "train", "config": recipe.config, "batch": recipe.batch, "seq": recipe.seq, "dtype": recipe.precision,
                         "checkpointing": recipe.checkpointing == "full", "steps": STEPS})
     if "error" in answer:
@@ -87,12 +93,14 @@ def round_of(context, eager, recipe, sections, number, times, facts):
 
 def summary(times, predicted):
     """Figures of the rounds that are there. predicted: seconds, or None."""
-    ours, theirs = (median([t for one in times[side] for t in one]) for side in ("ours", "theirs"))
-    figures = {"rounds": min(len(times["ours"]), len(times["theirs"]))}
-    for side in ("ours", "theirs"):
+    ours, program, theirs = (median([t for one in times[side] for t in one]) for side in SIDES)
+    figures = {"rounds": min(len(times[side]) for side in SIDES)}
+    for side in SIDES:
         figures[side + "_rounds_ms"] = [round(1e3 * median(one), 3) for one in times[side]]
     if ours:
         figures["ours_ms"] = 1e3 * ours
+    if program:
+        figures["program_ms"] = 1e3 * program
     if ours and predicted:
         figures.update(predicted_ms=1e3 * predicted, predicted_ratio=predicted / ours)
     if ours and theirs:
@@ -101,7 +109,7 @@ def summary(times, predicted):
 
 
 def tell(figures):
-    text = (f"ours {figures['ours_ms']:,.1f} ms, PyTorch eager {figures['theirs_ms']:,.1f} ms (ours / eager {figures['ratio']:.3f})")
+    text = (f"ours {figures['ours_ms']:,.1f} ms, as a program {figures['program_ms']:,.1f} ms, PyTorch eager {figures['theirs_ms']:,.1f} ms (ours / eager {figures['ratio']:.3f})")
     return text + (f", predicted {figures['predicted_ms']:,.1f} ms" if "predicted_ms" in figures else "")
 
 
@@ -112,14 +120,14 @@ def one(context, eager, recipe):
         return context.add(recipe.name, "failed", f"no prediction: {why}")
     if not estimate["fits"]:
         return context.add(recipe.name, "skipped", f"does not fit {context.cluster}")
-    times, facts = {"ours": [], "theirs": []}, {}
+    times, facts = {side: [] for side in SIDES}, {}
     for number in range(ROUNDS):
-        # Ours and theirs cost about as much; a round that cannot end helps nobody.
-        if context.left() < 2.5 * context.cost(recipe.name, 5):
+        # Each of the three costs about as much; a round that cannot end helps nobody.
+        if context.left() < 3.5 * context.cost(recipe.name, 5):
             break
         begun = context.left()
         why, late = round_of(context, eager, recipe, sections, number, times, facts)
-        context.costs[recipe.name] = (begun - context.left()) / 2
+        context.costs[recipe.name] = (begun - context.left()) / 3
         if why:
             break
     figures = summary(times, None if context.cluster_assumed else estimate["step_time_seconds"])
@@ -143,7 +151,7 @@ def part(context):
             one(context, eager, recipe)
     finally:
         eager.close()
-    context.note(f"Medians of {STEPS - WARM_UP} steps a round after {WARM_UP} that warm up, ours and theirs in turns. PyTorch "
+    context.note(f"Medians of {STEPS - WARM_UP} steps a round after {WARM_UP} that warm up, in turns. PyTorch "
                  f"{eager.facts.get('torch', '')} eager: fused AdamW, scaled_dot_product_attention, fp32 without TF32, bf16 with "
                  "fp32 masters. Attention's dropout is inside of its kernel there; ours keeps the probabilities, since an "
                  "element's fate must be the same in every layout.")

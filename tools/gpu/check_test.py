@@ -340,13 +340,14 @@ class FiguresTest(InFolder):
         self.assertEqual((check_peaks.median([3, 1, 2]), check_peaks.median([4, 1, 2, 3]), check_peaks.median([])), (2, 2.5, None))
 
     def test_steps(self):
-        times = {"ours": [[0.2, 0.3, 0.2], [0.2, 0.2, 9.0]], "theirs": [[0.4, 0.4, 0.4]]}
+        times = {"ours": [[0.2, 0.3, 0.2], [0.2, 0.2, 9.0]], "program": [[0.1, 0.1, 0.1]], "theirs": [[0.4, 0.4, 0.4]]}
         figures = check_steps.summary(times, 0.1)
         self.assertEqual(figures["rounds"], 1)
-        for name, value in (("ours_ms", 200), ("theirs_ms", 400), ("ratio", 0.5), ("predicted_ms", 100), ("predicted_ratio", 0.5)):
+        for name, value in (("ours_ms", 200), ("program_ms", 100), ("theirs_ms", 400), ("ratio", 0.5), ("predicted_ms", 100),
+                            ("predicted_ratio", 0.5)):
             self.assertAlmostEqual(figures[name], value, msg=name)
         self.assertNotIn("predicted_ms", check_steps.summary(times, None))
-        self.assertEqual(check_steps.summary({"ours": [], "theirs": []}, 0.1)["rounds"], 0)
+        self.assertEqual(check_steps.summary({"ours": [], "program": [], "theirs": []}, 0.1)["rounds"], 0)
 
     def test_metrics_of_a_step_that_was_done_twice(self):
         path = os.path.join(self.folder, "metrics.jsonl")
@@ -358,8 +359,9 @@ class FiguresTest(InFolder):
 
     def test_recipes(self):
         import tomllib
-        self.assertEqual(len({check_recipes.file_name(recipe) for recipe in check_recipes.RECIPES}), 10)
-        for recipe in check_recipes.RECIPES + [check_recipes.tiny(recipe) for recipe in check_recipes.RECIPES]:
+        every = check_recipes.RECIPES + check_recipes.MORE_RECIPES
+        self.assertEqual(len({check_recipes.file_name(recipe) for recipe in every}), 17)
+        for recipe in every + [check_recipes.tiny(recipe) for recipe in every]:
             sections = check_lego.merged(recipe.sections("/a \"b\"", 3), {"training": {"seed": 1}})
             read = tomllib.loads(check_lego.toml(sections))
             self.assertEqual(read, sections)

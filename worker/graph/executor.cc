@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/operators/operator_table.h"
 #include "core/trace/effects.h"
 #include "core/trace/module_slices.h"
 #include "proto/status.h"
@@ -51,6 +52,7 @@ struct Step {
   std::vector<TensorArgument> tensors;
   std::vector<ListArgument> lists;
   std::vector<Result> born;        // in the order of results
+  bool shapes_differ = false;      // results of this device's kernel may have other sizes than in the Trace
   std::vector<uint32_t> reshaped;  // values whose tensor the operator gives another geometry in place
 };
 
@@ -183,6 +185,8 @@ struct Executor::Impl {
     if (is_view) return;
     step.op = &operators[instruction.operator_index];
     step.stream = instruction.stream;
+    const sim::OperatorRow* const row = device.is_cuda() ? sim::FindOperator(trace.OperatorName(instruction)) : nullptr;
+    step.shapes_differ = row != nullptr && row->results != sim::ResultRule::kAsRecorded;
     AddArguments(instruction, &step);
     steps.push_back(std::move(step));
     ++calls;
@@ -257,11 +261,18 @@ struct Executor::Impl {
     return list;
   }
 
+  bool IsAsCaptured(const at::Tensor& tensor, const ValueState& state) const {
+    const Geometry& geometry = *state.geometry;
+    return tensor.sizes() == geometry.sizes && tensor.strides() == geometry.strides &&
+           tensor.storage_offset() == geometry.offset && tensor.scalar_type() == state.type;
+  }
+
+  // What differs on CUDA, attention's log-sum-exp and layer norm's statistics, goes whole to the operator's own backward: a value
+  // that others are views of is never such.
   void Adopt(uint32_t value, const at::Tensor& tensor, const Step& step) {
     ValueState& state = values[value];
-    const Geometry& geometry = *state.geometry;
-    TORCH_CHECK(tensor.sizes() == geometry.sizes && tensor.strides() == geometry.strides &&
-                    tensor.storage_offset() == geometry.offset && tensor.scalar_type() == state.type,
+    const bool is_whole = step.shapes_differ && values_of[trace.values[value].storage].size() == 1;
+    TORCH_CHECK(is_whole || IsAsCaptured(tensor, state),
                 trace.Line(trace.instructions[step.instruction], true), " gave sizes ", tensor.sizes(), ", strides ",
                 tensor.strides(), ", type ", tensor.scalar_type());
     storages[trace.values[value].storage] = tensor.storage();

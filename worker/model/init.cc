@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <thread>
 #include <vector>
 
 #include "worker/model/philox.h"
@@ -12,7 +13,7 @@
 namespace legoai::model {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // elements worth a thread
+constexpr int64_t kGrain = 1 << 16;  // elements worth a thread: some milliseconds
 
 struct Generator {
   uint64_t seed, name_hash;
@@ -57,6 +58,17 @@ int64_t GlobalIndex(const parallel::ShardSpec& spec, int64_t row) {
   return index;
 }
 
+// Calls body(begin, end) on ranges of [0, n) of at least `grain`, on as many threads as operators use. at::parallel_for does so only
+// in what is compiled with OpenMP, and LibTorch has a runtime of its own for that.
+template <class Body>
+void OnThreads(int64_t n, int64_t grain, const Body& body) {
+  const int64_t parts = std::clamp<int64_t>(n / grain, 1, at::get_num_threads());
+  std::vector<std::thread> threads;
+  for (int64_t part = 1; part < parts; ++part) threads.emplace_back([&, part] { body(n * part / parts, n * (part + 1) / parts); });
+  body(0, n / parts);
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 
 uint64_t HashName(std::string_view name) {
@@ -79,7 +91,7 @@ void FillParameter(const parallel::ShardSpec& spec, const InitRule& rule, uint64
   TORCH_CHECK(!spec.sizes.empty(), "initialization of ", spec.name, ": a scalar has no row to fill");
   const Generator generator{seed, HashName(spec.name), rule.std};
   const int64_t width = spec.sizes.back();
-  at::parallel_for(0, out.numel() / width, std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
+  OnThreads(out.numel() / width, std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) generator.Fill(GlobalIndex(spec, row), width, data + row * width);
   });
 }

@@ -20,7 +20,7 @@ uint64_t HashName(std::string_view name);
 
 // Fills `out`, fp32 on CPU, contiguous, of shape spec.sizes, with the part of the global tensor that `spec` names. Writes host
 // memory directly, not through operators: do not use it under a recorder. Errors: c10::Error if `out` does not fit. Uses
-// at::parallel_for.
+// at::get_num_threads() threads.
 void FillParameter(const parallel::ShardSpec& spec, const InitRule& rule, uint64_t seed, const at::Tensor& out);
 
 }  // namespace legoai::model

@@ -45,7 +45,7 @@ TEST(InitTest, EveryRectangleIsASliceOfTheWhole) {
 }
 
 TEST(InitTest, DoesNotDependOnThreads) {
-  const ShardSpec spec = Unsharded("w", {700, 61});
+  const ShardSpec spec = Unsharded("w", {7000, 61});  // several times what is worth a thread
   at::set_num_threads(1);
   at::Tensor one = Fill(spec, kNormal, 9);
   at::set_num_threads(2);

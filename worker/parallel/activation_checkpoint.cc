@@ -179,14 +179,20 @@ std::vector<KeepPolicy::Shape> ForcedShapes(const v1::ActivationCheckpoint& reci
   return shapes;
 }
 
-}  // namespace
-
-SavedTensorHookScope::SavedTensorHookScope(const SavedTensorHookFactory* factory) {
+// A process starts the threads of its GPUs once, for the engine that runs the first backward (PyTorch 2.11, engine.cpp,
+// initialize_device_threads_pool); another one would have none. So it is this one whether or not something recomputes.
+void InstallHookEngine() {
   static const bool installed = [] {
     torch::autograd::set_default_engine_stub(&HookEngine::Get);
     return true;
   }();
   (void)installed;
+}
+
+}  // namespace
+
+SavedTensorHookScope::SavedTensorHookScope(const SavedTensorHookFactory* factory) {
+  InstallHookEngine();
   previous_ = std::exchange(t_factory, factory);
 }
 SavedTensorHookScope::~SavedTensorHookScope() { t_factory = previous_; }
@@ -206,6 +212,7 @@ void Checkpoint(model::Module& module, StepContext& context, std::shared_ptr<con
 }
 
 void ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe) {
+  InstallHookEngine();
   std::map<std::vector<int64_t>, std::shared_ptr<const KeepPolicy>> policies;  // by the rules that are for a block
   for (model::Layer& layer : model.layers()) {
     const bool is_block = layer.kind == model::Layer::Kind::kBlock;

@@ -9,6 +9,7 @@
 #include <ATen/ops/sin.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include <functional>
 #include <map>
@@ -59,6 +60,15 @@ std::vector<Tensor> Gradients(model::LanguageModel& model) {
   std::vector<Tensor> gradients;
   for (model::Parameter* p : model.Parameters()) gradients.push_back(p->value.grad());
   return gradients;
+}
+
+// The first of this file: an engine that ran a backward before would have the threads of the GPUs.
+TEST(ActivationCheckpoint, ModelsWithAndWithoutItHaveOneEngine) {
+  Make(/*checkpoint=*/false);
+  const torch::autograd::Engine* const before = &torch::autograd::Engine::get_default_engine();
+  const auto model = Make(/*checkpoint=*/true);
+  Forward(*model, 0).backward();
+  EXPECT_EQ(&torch::autograd::Engine::get_default_engine(), before);
 }
 
 TEST(ActivationCheckpoint, GradientsAreThoseOfThePlainModelBitByBit) {

@@ -95,7 +95,7 @@ absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& res
                                              const graph::GoesOn& goes_on) {
   StepPrograms programs;
   if (!resolved.recipe().compile().enable()) return programs;
-  if (!device.is_cpu()) return absl::UnimplementedError("programs run on CPUs only");
+  if (resolved.recipe().compile().fuse() && !device.is_cpu()) return absl::UnimplementedError("fused operators run on CPUs only");
   ASSIGN_OR_RETURN(programs.step, StepProgram::Capture(resolved, StepProgram::Part::kStep, goes_on));
   if (resolved.recipe().validation().enable()) {
     ASSIGN_OR_RETURN(programs.evaluation, StepProgram::Capture(resolved, StepProgram::Part::kEvaluation, goes_on));

@@ -108,10 +108,13 @@ TEST(CompareCollectives, NamesGroupAndRanks) {
   });
 }
 
-TEST(CapturePrograms, NeedACpuAndAreNoneUnlessAskedFor) {
+TEST(CapturePrograms, FuseOnCpusAloneAndAreNoneUnlessAskedFor) {
   const auto resolved = Fsdp2(/*fall_back=*/false);
   comm::testing::RunRanks(resolved.mesh(), [&](int64_t, comm::Runtime&) {
-    EXPECT_THAT(CapturePrograms(resolved, c10::Device(at::kCUDA, 0)).status().message(), HasSubstr("CPUs only"));
+    v1::Recipe fused = resolved.recipe();
+    fused.mutable_compile()->set_fuse(true);
+    const auto fuses = parallel::ResolvedRecipe::Create(fused, resolved.model(), 2).value();
+    EXPECT_THAT(CapturePrograms(fuses, c10::Device(at::kCUDA, 0)).status().message(), HasSubstr("CPUs only"));
     v1::Recipe eager = resolved.recipe();
     eager.clear_compile();
     const auto plain = parallel::ResolvedRecipe::Create(eager, resolved.model(), 2).value();
