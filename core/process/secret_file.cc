@@ -31,10 +31,13 @@ class File {
 };
 
 absl::Status SystemError(std::string_view field, const std::string& path, const char* what) {
-  const absl::StatusCode code = errno == ENOENT   ? absl::StatusCode::kNotFound
+  const bool full = errno == ENOSPC || errno == EDQUOT;
+  const absl::StatusCode code = full              ? absl::StatusCode::kResourceExhausted
+                                : errno == ENOENT ? absl::StatusCode::kNotFound
                                 : errno == EACCES ? absl::StatusCode::kPermissionDenied
                                                   : absl::StatusCode::kFailedPrecondition;
-  return FieldError(field, path, absl::StrCat(what, " (", std::strerror(errno), ")"), code);
+  const char* const remedy = full ? "): make room on its disk, or name a file on another one" : ")";
+  return FieldError(field, path, absl::StrCat(what, " (", std::strerror(errno), remedy), code);
 }
 
 // A new file of its owner's alone. False: errno says why not.

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "proto/errors.h"
 
 namespace legoai::launch {
@@ -87,6 +88,23 @@ TEST_F(SecretFile, WhatIsNoSecretIsRefusedWithoutBeingShown) {
     ExpectRefused(Put(text), absl::StatusCode::kInvalidArgument, "must hold a token and nothing else");
   ExpectRefused(folder_ + "/none", absl::StatusCode::kNotFound, "cannot be read");
   ExpectRefused(folder_, absl::StatusCode::kInvalidArgument, "is not a file");
+}
+
+TEST_F(SecretFile, AFullDiskIsAskedToBeMadeRoomOn) {
+  const std::string disk = folder_ + "/disk";
+  fs::create_directories(disk);
+  EXPECT_TRUE(checkpoint::PassesInChild([&] {
+    const absl::Status mounted = checkpoint::MountSmallFileSystem(disk, 64 << 10);
+    ASSERT_TRUE(mounted.ok()) << mounted;
+    ASSERT_TRUE(WriteSecretFile("--out", disk + "/secret", "lego_hidden").ok());
+    std::ofstream(disk + "/filler") << std::string(1 << 20, 'x');
+    const absl::Status status = WriteSecretFile("--out", disk + "/second", "lego_hidden");
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    ASSERT_TRUE(GetFieldViolation(status)) << status;
+    EXPECT_TRUE(absl::StrContains(GetFieldViolation(status)->remedy(), "make room on its disk")) << status;
+    EXPECT_FALSE(fs::exists(disk + "/second.new"));
+    EXPECT_EQ(ReadSecretFile("--token-file", disk + "/secret").value(), "lego_hidden");
+  }));
 }
 
 // A server that may lead, and cannot write its first token's file, must not wait for that to pass.

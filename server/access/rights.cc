@@ -42,6 +42,7 @@ constexpr Right kRights[] = {
     {"legoai.v1.ControlPlane/GetPredictedTrace", v1::VIEWER, Scope::kProject},
     {"legoai.v1.ControlPlane/ListLogs", v1::VIEWER, Scope::kProject},
     {"legoai.v1.ControlPlane/GetFlightRecord", v1::VIEWER, Scope::kProject},
+    {"legoai.v1.ControlPlane/ListProjects", v1::VIEWER, Scope::kAny},
     {"legoai.v1.ControlPlane/ListWorkers", v1::VIEWER, Scope::kAny},
     {"legoai.v1.ControlPlane/GetWorker", v1::VIEWER, Scope::kAny},
     {"legoai.v1.ControlPlane/DrainWorker", v1::OPERATOR, Scope::kAny},
@@ -107,6 +108,13 @@ void HideJobs(const Identity& who, v1::Worker* worker) {
   }
 }
 
+// Whoever may see one project is told of it before it has jobs, too.
+void HideProjects(const Identity& who, v1::ListProjectsResponse* list) {
+  if (who.project == kAllProjects) return;
+  list->clear_projects();
+  if (!who.project.empty()) list->add_projects()->set_name(who.project);
+}
+
 }  // namespace
 
 Identity Anybody() { return {.grants = {{v1::OPERATOR, kAllProjects}}}; }
@@ -149,6 +157,7 @@ bool HasRow(std::string_view call) { return Find(call) != nullptr; }
 void HideOthers(const Identity& who, google::protobuf::Message* answer) {
   using google::protobuf::DynamicCastToGenerated;
   if (auto* worker = DynamicCastToGenerated<v1::Worker>(answer)) HideJobs(who, worker);
+  if (auto* list = DynamicCastToGenerated<v1::ListProjectsResponse>(answer)) HideProjects(who, list);
   if (auto* list = DynamicCastToGenerated<v1::ListWorkersResponse>(answer)) {
     for (v1::Worker& worker : *list->mutable_workers()) HideJobs(who, &worker);
   }

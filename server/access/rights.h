@@ -54,7 +54,8 @@ absl::Status CheckRight(const Identity& who, std::string_view call, const google
 // Whether the table has the call.
 bool HasRow(std::string_view call);
 
-// Takes the names of jobs of other projects out of a Worker or a ListWorkersResponse; other answers stay as they are.
+// Takes the names of jobs of other projects out of a Worker or a ListWorkersResponse, and other projects out of a
+// ListProjectsResponse; other answers stay as they are.
 void HideOthers(const Identity& who, google::protobuf::Message* answer);
 
 }  // namespace legoai::access

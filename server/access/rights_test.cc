@@ -43,6 +43,7 @@ const std::map<std::string, std::string> kExpected = {
     {"legoai.v1.ControlPlane/GetPredictedTrace", "VEDo"},
     {"legoai.v1.ControlPlane/ListLogs", "VEDo"},
     {"legoai.v1.ControlPlane/GetFlightRecord", "VEDo"},
+    {"legoai.v1.ControlPlane/ListProjects", "vedo"},
     {"legoai.v1.ControlPlane/ListWorkers", "vedo"},
     {"legoai.v1.ControlPlane/GetWorker", "vedo"},
     {"legoai.v1.ControlPlane/DrainWorker", "o"},
@@ -279,6 +280,23 @@ TEST(Rights, WorkersDoNotTellOfJobsOfOthers) {
   worker = make().workers(0);
   HideOthers(Of(v1::OPERATOR), &worker);
   EXPECT_EQ(jobs(worker), jobs(make().workers(0)));
+}
+
+TEST(Rights, OtherProjectsAreNotListedAndOnesOwnAlwaysIs) {
+  const auto seen = [](const Identity& who) {
+    v1::ListProjectsResponse list;
+    for (const char* name : {"projects/a", "projects/mine"}) list.add_projects()->set_name(name);
+    HideOthers(who, &list);
+    std::vector<std::string> names;
+    for (const v1::Project& project : list.projects()) names.push_back(project.name());
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(seen(Of(v1::VIEWER)), Names{"projects/mine"});
+  EXPECT_EQ(seen(Of(v1::ADMIN, "projects/new")), Names{"projects/new"});
+  EXPECT_EQ(seen(Of(v1::AGENT, "")), Names());
+  EXPECT_EQ(seen(Of(v1::VIEWER, "projects/-")), (Names{"projects/a", "projects/mine"}));
+  EXPECT_EQ(seen(Anybody()), (Names{"projects/a", "projects/mine"}));
 }
 
 }  // namespace

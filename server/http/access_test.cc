@@ -95,6 +95,10 @@ TEST_F(HttpAccess, AViewerSeesItsProjectAndSubmitsNothing) {
   EXPECT_EQ(Ask("POST", "/v1/projects/default/jobs", kJson + viewer, "{}").code, 403);
   EXPECT_EQ(Ask("POST", "/v1/" + job.name() + ":cancel", kJson + other, "{}").code, 404);
   EXPECT_EQ(Ask("GET", "/v1/projects/default/jobs", viewer).Json()["total_size"], 1);
+  const auto projects = [this](const std::string& who) { return Ask("GET", "/v1/projects", who).Json()["projects"].dump(); };
+  EXPECT_EQ(projects(viewer), R"([{"name":"projects/default"}])");
+  EXPECT_EQ(projects(other), R"([{"name":"projects/other"}])") << "it has no jobs yet";
+  EXPECT_EQ(projects(Bearer(service_.MakeToken(v1::OPERATOR))), R"([{"name":"projects/default"}])");
 }
 
 TEST_F(HttpAccess, ThePageSignsInByACookieWhichOthersCannotUse) {

@@ -559,6 +559,7 @@ int main(int argc, char** argv) {
                                                             : legoai::server::Serve();
   if (status.ok()) return 0;
   legoai::server::LogError(std::string(status.message()));
-  const bool of_the_call = legoai::GetFieldViolation(status) && !absl::IsDataLoss(status) && !absl::IsUnavailable(status);
+  const bool of_the_call = legoai::GetFieldViolation(status) && !absl::IsDataLoss(status) && !absl::IsUnavailable(status) &&
+                           !absl::IsResourceExhausted(status);
   return of_the_call ? 2 : 1;
 }
