@@ -136,14 +136,15 @@ v1::DType ArithmeticDType(const InstructionView& op) {
   return found == v1::DTYPE_UNSPECIFIED ? v1::FLOAT32 : found;
 }
 
-// Whether neighbouring rows, along whichever of the last two dimensions is not the dense one, are apart by no multiple of 16 bytes.
+// Whether neighbouring rows, of whichever of the last two dimensions is not the dense one, are apart by no multiple of 16 bytes. Of
+// one row there is none.
 bool HasUnalignedRows(const Geometry& geometry) {
   constexpr int64_t kWideLoad = 16;
   const size_t dims = geometry.sizes.size();
   if (dims < 2) return false;  // a bias
   int64_t apart = 0;
   for (size_t d = dims - 2; d < dims; ++d) {
-    if (geometry.sizes[d] > 1) apart = std::max(apart, geometry.strides[d]);
+    if (geometry.sizes[d] > 1 && geometry.strides[d] > 1) apart = std::max(apart, geometry.strides[d]);
   }
   return apart * graph::ElementBytes(geometry.dtype) % kWideLoad != 0;
 }

@@ -76,6 +76,8 @@ TEST(OpFactsTest, ProductsWhoseRowsBeginAnywhereAreToldApart) {
   EXPECT_TRUE(unaligned(v1::BFLOAT16, {8, 16}, {16, 36}, true)) << "36 elements are 72 bytes";
   EXPECT_FALSE(unaligned(v1::FLOAT32, {8, 16}, {16, 36}, true));
   EXPECT_FALSE(unaligned(v1::BFLOAT16, {9, 16}, {16, 32}, false)) << "of rows there may be any number";
+  EXPECT_FALSE(unaligned(v1::BFLOAT16, {1, 33}, {33, 16}, false)) << "of one row";
+  EXPECT_FALSE(unaligned(v1::BFLOAT16, {8, 16}, {16, 1}, true)) << "of one column";
   const auto x = b.New(v1::BFLOAT16, {8, 33}), y = b.New(v1::BFLOAT16, {8, 33});
   b.Op("aten::add.Tensor", {x, y}, {b.New(v1::BFLOAT16, {8, 33})});
   EXPECT_FALSE(Facts(b).unaligned);

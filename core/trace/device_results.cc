@@ -1,5 +1,6 @@
 #include "core/trace/device_results.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -28,10 +29,32 @@ std::vector<char> StatisticsIn16Bits(const Trace& trace) {
   return found;
 }
 
+// Of one that others are views of the executor says that it is not as captured.
+void MakeRollsRowMajor(Trace* trace) {
+  std::vector<uint32_t> values_of(trace->storages.size());
+  for (const Value& value : trace->values) ++values_of[value.storage];
+  for (size_t i = 0; i < trace->instructions.size(); ++i) {
+    const Instruction& instruction = trace->instructions[i];
+    if (instruction.kind != Instruction::Kind::kOperator || trace->OperatorName(instruction) != "aten::roll") continue;
+    const uint32_t value = trace->results[instruction.first_result].index;
+    if (values_of[trace->values[value].storage] != 1) continue;
+    Geometry geometry = trace->geometries[trace->values[value].geometry];
+    int64_t stride = 1;
+    for (size_t d = geometry.sizes.size(); d-- > 0;) {
+      geometry.strides[d] = stride;
+      stride *= std::max<int64_t>(geometry.sizes[d], 1);
+    }
+    if (geometry == trace->geometries[trace->values[value].geometry]) continue;
+    trace->values[value].geometry = static_cast<uint32_t>(trace->geometries.size());
+    trace->geometries.push_back(std::move(geometry));
+  }
+}
+
 }  // namespace
 
 Trace ProgramFor(v1::DeviceKind kind, Trace trace) {
   if (kind == v1::CPU) return trace;
+  MakeRollsRowMajor(&trace);
   const std::vector<char> is_statistic = StatisticsIn16Bits(trace);
   std::map<uint32_t, uint32_t> geometries;  // in float32, by those in 16 bits: equal ones keep one number
   for (Value& value : trace.values) {

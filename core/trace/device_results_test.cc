@@ -41,5 +41,16 @@ TEST(DeviceResults, StatisticsOf16BitsAreFloatsOnAGpu) {
   EXPECT_EQ(ProgramFor(v1::CUDA, of_floats.b.trace()).Dump(true), of_floats.b.trace().Dump(true));
 }
 
+TEST(DeviceResults, ARollIsRowMajorOnAGpu) {
+  TraceBuilder b;
+  const auto x = b.View(b.AddStorage(3 * 8 * 4), v1::FLOAT32, {3, 8}, {1, 3});
+  const auto rolled = b.View(b.AddStorage(3 * 8 * 4), v1::FLOAT32, {3, 8}, {1, 3});
+  b.Op("aten::roll", {x, std::vector<int64_t>{4}, std::vector<int64_t>{1}}, {rolled});
+  const Trace program = ProgramFor(v1::CUDA, b.trace());
+  EXPECT_THAT(GeometryOf(program, rolled).strides, ElementsAre(8, 1));
+  EXPECT_THAT(GeometryOf(program, x).strides, ElementsAre(1, 3));
+  EXPECT_EQ(ProgramFor(v1::CPU, b.trace()).Dump(true), b.trace().Dump(true));
+}
+
 }  // namespace
 }  // namespace legoai::graph

@@ -58,8 +58,11 @@ bool IsUnaligned(const v1::OperatorMeasurement& measured) {
   const int64_t m = size("m"), n = size("n"), k = size("k");
   if (measured.op_class() != OpClassName(OpClass::kMatmul) || m == 0 || n == 0 || k == 0) return false;
   const int64_t wide = measured.dtype() == v1::FLOAT32 ? 4 : 8;  // elements of 16 bytes
-  const int64_t a = size("a_by_columns") != 0 ? m : k, b = size("b_by_columns") != 0 ? k : n;
-  return a % wide != 0 || b % wide != 0 || n % wide != 0;
+  const auto apart = [&](int64_t rows, int64_t columns, bool by_columns) {  // of one row there is no other
+    return (by_columns ? columns : rows) <= 1 ? 0 : by_columns ? rows : columns;
+  };
+  return apart(m, k, size("a_by_columns") != 0) % wide != 0 || apart(k, n, size("b_by_columns") != 0) % wide != 0 ||
+         apart(m, n, false) % wide != 0;
 }
 
 absl::StatusOr<std::map<std::pair<OpClass, v1::DType>, Points>> ReadPoints(const v1::Calibration& calibration) {
@@ -282,17 +285,16 @@ class Fitter {
       if (!point.held_back && LeastSeconds(point.facts) > 0) by_operator[{point.name, point.facts.unaligned}].push_back(point);
     }
     for (const auto& [key, of_operator] : by_operator) {
-      if (std::ssize(of_operator) < kLeastOfACurve) continue;
-      ASSIGN_OR_RETURN(const double without, Apart(result_.device, of_operator));
+      ASSIGN_OR_RETURN(const auto without, LogErrors(result_.device, of_operator, /*held_back=*/false));
+      if (std::ssize(without) < kLeastOfACurve) continue;
       *result_.device.add_efficiencies() = CurveOf(of_operator);
-      ASSIGN_OR_RETURN(const double with, Apart(result_.device, of_operator));
-      if (with > kWorthACurve * without) result_.device.mutable_efficiencies()->RemoveLast();
+      ASSIGN_OR_RETURN(const auto with, LogErrors(result_.device, of_operator, /*held_back=*/false));
+      if (!(SumOfSizes(with) < kWorthACurve * SumOfSizes(without))) result_.device.mutable_efficiencies()->RemoveLast();
     }
     return absl::OkStatus();
   }
 
-  static absl::StatusOr<double> Apart(const v1::Device& device, const Points& points) {
-    ASSIGN_OR_RETURN(const auto errors, LogErrors(device, points, /*held_back=*/false));
+  static double SumOfSizes(const std::vector<double>& errors) {
     double sum = 0;
     for (const double error : errors) sum += std::abs(error);
     return sum;
@@ -318,8 +320,10 @@ class Fitter {
     for (auto& [_, octave] : octaves) {
       auto& [places, shares] = octave;
       std::sort(shares.begin(), shares.end());
+      const double least = Rounded(std::exp2(std::accumulate(places.begin(), places.end(), 0.0) / std::ssize(places)));
+      if (entry.curve_size() > 0 && !(least > entry.curve().rbegin()->least_seconds())) continue;  // at the edge of two octaves
       auto* at = entry.add_curve();
-      at->set_least_seconds(Rounded(std::exp2(std::accumulate(places.begin(), places.end(), 0.0) / std::ssize(places))));
+      at->set_least_seconds(least);
       at->set_fraction(Rounded(std::exp2(Quantile(shares, 0.5))));
     }
     entry.set_fraction(entry.curve().rbegin()->fraction());

@@ -103,15 +103,17 @@ absl::StatusOr<double> RooflineModel::Seconds(const std::string& name, const OpF
   const Curve* const curve = FindCurve(name, facts);
   if (curve == nullptr) return Seconds(facts);
   ASSIGN_OR_RETURN(const double peak, PeakOf(facts));
-  const double least = std::max(facts.flops / peak, static_cast<double>(facts.bytes()) / device_.memory_bandwidth_bytes_per_second());
+  const double bandwidth = device_.memory_bandwidth_bytes_per_second();
+  const double least = std::max(facts.flops / peak, static_cast<double>(facts.bytes()) / bandwidth);
   const std::vector<double>& x = curve->log_least_seconds;
   const std::vector<double>& y = curve->log_fraction;
   const double at = std::log(std::max(least, 1e-12));
-  if (at <= x.front()) return std::max(device_.kernel_launch_seconds(), std::exp(x.front() - y.front()));
-  if (at >= x.back()) return std::exp(at - y.back());
+  const auto seconds = [&](double log_seconds) { return std::max(device_.kernel_launch_seconds(), std::exp(log_seconds)); };
+  if (at <= x.front()) return seconds(x.front() - y.front());
+  if (at >= x.back()) return seconds(at - y.back());
   const size_t above = std::upper_bound(x.begin(), x.end(), at) - x.begin();
   const double share = (at - x[above - 1]) / (x[above] - x[above - 1]);
-  return std::exp(at - (y[above - 1] + share * (y[above] - y[above - 1])));
+  return seconds(at - (y[above - 1] + share * (y[above] - y[above - 1])));
 }
 
 absl::StatusOr<double> RooflineModel::LeastSeconds(const OpFacts& facts) const {
@@ -125,7 +127,8 @@ absl::StatusOr<double> RooflineModel::LeastSeconds(const OpFacts& facts) const {
   };
   if (facts.op_class == OpClass::kView || facts.op_class == OpClass::kControl) return 0.0;
   const double efficiency = best(facts.op_class);
-  return SecondsAt(facts, efficiency, BoundByPeak(facts.op_class) ? std::max(efficiency, best(OpClass::kElementwise)) : efficiency);
+  if (!BoundByPeak(facts.op_class)) return SecondsAt(facts, efficiency, efficiency);
+  return SecondsAt(facts, efficiency, std::max(efficiency, best(OpClass::kElementwise)));
 }
 
 absl::StatusOr<Cost> RooflineModel::Time(const graph::Trace& trace, const graph::Instruction& instruction) const {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/trace/device_results.h"
 #include "core/trace/passes/pipeline.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -38,7 +39,10 @@ absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel
     trace = std::move(result.trace);
     graph::PassOptions options;
     options.device = device.is_cpu() ? v1::CPU : v1::CUDA;
-    if (part == Part::kEvaluation) return absl::OkStatus();  // it has no backward, which passes look for
+    if (part == Part::kEvaluation) {  // it has no backward, which passes look for
+      trace = graph::ProgramFor(options.device, std::move(trace));
+      return absl::OkStatus();
+    }
     options.check = options.check || compile.fuse();  // it writes new programs; a wrong one must not train
     if (compile.fuse() && compile.fall_back_to_eager()) {
       ASSIGN_OR_RETURN(const auto plain, WithoutFusion(resolved));
