@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "scheduler/fleet.h"
@@ -16,71 +17,121 @@ int64_t SlotsOf(const RunningJob& job) {
   return all;
 }
 
-// Where a job could be, if the slots of some running ones were free.
+// On which workers room is made: of the kind and in one NVLink domain, of the kind, or any that the job may use.
+enum class Within { kDomain, kKind, kAny };
+
+// The names of what a worker's slots must be in together for the job; nothing: they are no room for it.
+std::optional<std::vector<std::string>> PlaceOf(const WorkerView& worker, const WaitingJob& job, Within within) {
+  const bool alone = job.workers > 1 && worker.gang.empty();
+  if (worker.slots < job.slots || alone || (within != Within::kAny && worker.kind != job.kind)) return std::nullopt;
+  std::vector<std::string> place;
+  if (job.workers > 1) place.push_back(worker.gang);
+  if (within != Within::kDomain) return place;
+  if (worker.place.size() <= kDomainLevel || worker.place[kDomainLevel].empty()) return std::nullopt;
+  place.insert(place.end(), worker.place.begin(), worker.place.begin() + kDomainLevel + 1);
+  return place;
+}
+
+// Where a job could be, if the slots of some running ones were free. Nothing here takes longer than what one running job uses.
 class Room {
  public:
-  Room(const Snapshot& snapshot, const WaitingJob& job) : job_(job), fleet_(absl::InfinitePast(), snapshot) {
-    for (const Fleet::Worker& worker : fleet_.workers()) free_[worker.view->name] = worker.free;
+  Room(const Fleet& fleet, const WaitingJob& job, Within within) : slots_(job.slots), workers_(job.workers) {
+    std::map<std::vector<std::string>, size_t> numbers;
+    for (const int index : fleet.Accepting(job).workers) {
+      const Fleet::Worker& worker = fleet.workers()[index];
+      const auto names = PlaceOf(*worker.view, job, within);
+      if (!names) continue;
+      const size_t number = numbers.try_emplace(*names, places_.size()).first->second;
+      if (number == places_.size()) places_.emplace_back();
+      ++places_[number].workers;
+      uses_[worker.view->name] = {number, 0};
+      Add(worker.free, &uses_[worker.view->name]);
+    }
   }
 
-  void Free(const RunningJob& job, int sign = 1) {
-    for (const auto& [worker, slots] : job.slots) free_[worker] += sign * slots;
-  }
-  bool Fits() const {
-    return Has([&](const WorkerView& worker) { return free_.at(worker.name) >= job_.slots; });
-  }
-  // On workers of the kind that its recipe is for.
-  bool FitsItsKind() const {
-    return Has([&](const WorkerView& worker) { return worker.kind == job_.kind && free_.at(worker.name) >= job_.slots; });
-  }
   // Whether there are such workers, used or free.
-  bool HasItsKind() const {
-    return Has([&](const WorkerView& worker) { return worker.kind == job_.kind && worker.slots >= job_.slots; });
+  bool IsThere() const {
+    return std::any_of(places_.begin(), places_.end(), [&](const Place& place) { return place.workers >= workers_; });
+  }
+  bool Fits() const { return full_ > 0; }
+  bool IsUsedBy(const RunningJob& job) const {
+    return std::any_of(job.slots.begin(), job.slots.end(), [&](const auto& use) { return uses_.count(use.first) > 0; });
+  }
+  void Free(const RunningJob& job, int sign = 1) {
+    for (const auto& [worker, slots] : job.slots) {
+      if (const auto use = uses_.find(worker); use != uses_.end()) Add(sign * slots, &use->second);
+    }
+  }
+  void FreeThoseThatStop(const Snapshot& snapshot) {
+    for (const RunningJob& one : snapshot.running) {
+      if (one.stopping) Free(one);
+    }
   }
 
  private:
-  template <class Holds>
-  bool Has(Holds holds) const {
-    const auto count = [&](const std::vector<int>& workers) {
-      return std::count_if(workers.begin(), workers.end(), [&](int worker) { return holds(*fleet_.workers()[worker].view); });
-    };
-    const Fleet::Group& group = fleet_.Accepting(job_);
-    if (job_.workers == 1) return count(group.workers) > 0;
-    return std::any_of(group.gangs.begin(), group.gangs.end(),
-                       [&](const auto& gang) { return count(gang.second) >= job_.workers; });
+  struct Place {
+    int64_t workers = 0, free = 0;  // of these, workers with as many free slots as the job wants of each
+  };
+  struct Use {
+    size_t place = 0;
+    int64_t free = 0;  // slots
+  };
+
+  void Add(int64_t slots, Use* use) {
+    Place& place = places_[use->place];
+    const int64_t before = place.free;
+    place.free -= use->free >= slots_;
+    use->free += slots;
+    place.free += use->free >= slots_;
+    full_ += (place.free >= workers_) - (before >= workers_);
   }
 
-  const WaitingJob& job_;
-  const Fleet fleet_;
-  std::map<std::string, int64_t> free_;
+  const int64_t slots_, workers_;
+  std::vector<Place> places_;
+  std::map<std::string, Use> uses_;  // by worker
+  int64_t full_ = 0;                 // places that hold the job
 };
+
+Room OwnRoom(const Fleet& fleet, const WaitingJob& job) {
+  if (job.in_domain && job.workers > 1) {
+    if (Room of_domain(fleet, job, Within::kDomain); of_domain.IsThere()) return of_domain;
+  }
+  if (Room of_kind(fleet, job, Within::kKind); of_kind.IsThere()) return of_kind;
+  return Room(fleet, job, Within::kAny);
+}
+
+// Those that may be stopped and would leave something to the room, in the order in which they are.
+std::vector<const RunningJob*> Others(const Snapshot& snapshot, const WaitingJob& job, const Room& room) {
+  std::vector<const RunningJob*> others;
+  for (const RunningJob& one : snapshot.running) {
+    if (!one.stopping && one.priority < job.priority && room.IsUsedBy(one)) others.push_back(&one);
+  }
+  std::sort(others.begin(), others.end(), [](const RunningJob* a, const RunningJob* b) {
+    return std::tuple(a->priority, SlotsOf(*a), a->name) < std::tuple(b->priority, SlotsOf(*b), b->name);
+  });
+  return others;
+}
 
 }  // namespace
 
 std::vector<std::string> MakeRoom(const Snapshot& snapshot, const WaitingJob& job) {
-  Room room(snapshot, job);
-  std::vector<const RunningJob*> others;
-  for (const RunningJob& one : snapshot.running) {
-    if (one.stopping) room.Free(one);
-    if (!one.stopping && one.priority < job.priority) others.push_back(&one);
-  }
-  if (room.Fits()) return {};
-  const bool of_its_kind = room.HasItsKind();
-  const auto fits = [&] { return of_its_kind ? room.FitsItsKind() : room.Fits(); };
-  std::sort(others.begin(), others.end(), [](const RunningJob* a, const RunningJob* b) {
-    return std::tuple(a->priority, SlotsOf(*a), a->name) < std::tuple(b->priority, SlotsOf(*b), b->name);
-  });
+  const Fleet fleet(absl::InfinitePast(), snapshot);
+  Room anywhere(fleet, job, Within::kAny);
+  anywhere.FreeThoseThatStop(snapshot);
+  if (anywhere.Fits() || !anywhere.IsThere()) return {};
+  Room room = OwnRoom(fleet, job);
+  room.FreeThoseThatStop(snapshot);
   std::vector<const RunningJob*> stopped;
-  for (const RunningJob* one : others) {
-    if (fits()) break;
+  for (const RunningJob* one : Others(snapshot, job, room)) {
+    if (room.Fits()) break;
     room.Free(*one);
     stopped.push_back(one);
   }
-  if (!fits()) return {};
+  if (!room.Fits()) return {};
   std::vector<std::string> names;
   for (auto one = stopped.rbegin(); one != stopped.rend(); ++one) {
     room.Free(**one, -1);
-    if (fits()) continue;
+    if (room.Fits()) continue;
     room.Free(**one);
     names.push_back((*one)->name);
   }

@@ -20,13 +20,15 @@ int64_t Uniform(std::mt19937& random, int64_t low, int64_t high) {
 
 Snapshot RandomSnapshot(std::mt19937& random) {
   Snapshot snapshot;
-  for (int i = 0; i < 4; ++i) {
+  const int workers = static_cast<int>(Uniform(random, 3, 6));
+  for (int i = 0; i < workers; ++i) {
     WorkerView worker;
     worker.name = "w" + std::to_string(i);
     worker.pool = "default";
     worker.slots = worker.free = Uniform(random, 1, 4);
     worker.accepts = Uniform(random, 0, 5) > 0;
     worker.gang = worker.kind = Uniform(random, 0, 2) == 0 ? "x" : "y";
+    worker.place = {"rack " + std::to_string(Uniform(random, 0, 1)), Uniform(random, 0, 4) == 0 ? "" : "domain", worker.name};
     snapshot.workers.push_back(worker);
   }
   for (int i = 0; i < 7; ++i) {
@@ -48,6 +50,7 @@ Snapshot RandomSnapshot(std::mt19937& random) {
   waiting.slots = Uniform(random, 1, 4);
   waiting.workers = Uniform(random, 1, 3);
   waiting.kind = Uniform(random, 0, 2) == 0 ? "" : Uniform(random, 0, 1) == 0 ? "x" : "y";
+  waiting.in_domain = Uniform(random, 0, 1) == 0;
   snapshot.waiting.push_back(waiting);
   return snapshot;
 }
@@ -65,14 +68,40 @@ bool Starts(Snapshot snapshot, const std::set<std::string>& gone) {
   return !Schedule(absl::UnixEpoch(), snapshot).grants.empty();
 }
 
-// Without the workers of other kinds, where some of the kind of its recipe could hold the job.
-Snapshot OfItsKind(const Snapshot& snapshot) {
-  Snapshot of_kind = snapshot, idle = snapshot;
-  std::erase_if(of_kind.workers, [&](const WorkerView& worker) { return worker.kind != snapshot.waiting[0].kind; });
-  idle.workers = of_kind.workers;
+// With these workers alone, of which some could hold the job; nothing: they could not.
+template <class Is>
+std::vector<Snapshot> Only(const Snapshot& snapshot, Is is) {
+  Snapshot part = snapshot;
+  std::erase_if(part.workers, [&](const WorkerView& worker) { return !is(worker); });
+  Snapshot idle = part;
   idle.running.clear();
   for (WorkerView& worker : idle.workers) worker.free = worker.slots;
-  return Starts(idle, {}) ? of_kind : snapshot;
+  if (!Starts(idle, {})) return {};
+  return {part};
+}
+
+// Where room is to be made, each by itself: the NVLink domains of workers of the kind of its recipe, all workers of the kind, or
+// all that there are.
+std::vector<Snapshot> OwnPlaces(const Snapshot& snapshot) {
+  const WaitingJob& job = snapshot.waiting[0];
+  const auto of_kind = [&](const WorkerView& worker) { return worker.kind == job.kind; };
+  std::set<std::pair<std::string, std::string>> domains;
+  for (const WorkerView& worker : snapshot.workers) {
+    if (job.in_domain && job.workers > 1 && !worker.place[1].empty()) domains.insert({worker.place[0], worker.place[1]});
+  }
+  std::vector<Snapshot> places;
+  for (const auto& [rack, domain] : domains) {
+    for (Snapshot& one : Only(snapshot, [&, rack = rack, domain = domain](const WorkerView& worker) {
+           return of_kind(worker) && worker.place[0] == rack && worker.place[1] == domain;
+         }))
+      places.push_back(std::move(one));
+  }
+  if (places.empty()) places = Only(snapshot, of_kind);
+  return places.empty() ? std::vector<Snapshot>{snapshot} : places;
+}
+
+bool StartsInOne(const std::vector<Snapshot>& places, const std::set<std::string>& gone) {
+  return std::any_of(places.begin(), places.end(), [&](const Snapshot& place) { return Starts(place, gone); });
 }
 
 int64_t LargestPriority(const Snapshot& snapshot, const std::set<std::string>& names) {
@@ -86,12 +115,12 @@ int64_t LargestPriority(const Snapshot& snapshot, const std::set<std::string>& n
 TEST(MakeRoom, StopsNoMoreThanNeededAndNoneOfAtLeastItsPriority) {
   const uint32_t first = std::random_device{}();
   std::printf("seed %u\n", first);
-  int64_t made = 0, of_gangs = 0, beside_others = 0;
-  for (uint32_t round = 0; round < 2000; ++round) {
+  int64_t made = 0, of_gangs = 0, beside_others = 0, in_domains = 0;
+  for (uint32_t round = 0; round < 4000; ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << first << ", round " << round);
     std::mt19937 random(first + round);
     const Snapshot snapshot = RandomSnapshot(random);
-    const Snapshot own = OfItsKind(snapshot);
+    const std::vector<Snapshot> own = OwnPlaces(snapshot);
     const WaitingJob& job = snapshot.waiting[0];
     const std::vector<std::string> names = MakeRoom(snapshot, job);
     const std::set<std::string> chosen(names.begin(), names.end());
@@ -104,28 +133,33 @@ TEST(MakeRoom, StopsNoMoreThanNeededAndNoneOfAtLeastItsPriority) {
       EXPECT_EQ(std::count(smaller.begin(), smaller.end(), name), 1) << name;
       std::set<std::string> fewer = chosen;
       fewer.erase(name);
-      EXPECT_FALSE(Starts(own, fewer)) << name << " need not stop";
+      EXPECT_FALSE(StartsInOne(own, fewer)) << name << " need not stop";
     }
-    const bool needs_none = Starts(snapshot, {}), all_do = Starts(own, {smaller.begin(), smaller.end()});
+    const bool needs_none = Starts(snapshot, {}), all_do = StartsInOne(own, {smaller.begin(), smaller.end()});
     ASSERT_EQ(names.empty(), needs_none || !all_do);
     if (names.empty()) continue;
-    ++made, of_gangs += job.workers > 1, beside_others += own.workers.size() < snapshot.workers.size();
-    ASSERT_TRUE(Starts(own, chosen));
+    ++made, of_gangs += job.workers > 1, beside_others += own[0].workers.size() < snapshot.workers.size();
+    Snapshot anywhere = snapshot;
+    anywhere.waiting[0].in_domain = false;
+    in_domains += MakeRoom(anywhere, anywhere.waiting[0]) != names;
+    ASSERT_TRUE(StartsInOne(own, chosen));
     int64_t best = INT64_MAX;
     for (uint32_t set = 0; set < (1u << smaller.size()); ++set) {
       std::set<std::string> tried;
       for (size_t i = 0; i < smaller.size(); ++i) {
         if (set >> i & 1) tried.insert(smaller[i]);
       }
-      if (LargestPriority(snapshot, tried) < best && Starts(own, tried)) best = LargestPriority(snapshot, tried);
+      if (LargestPriority(snapshot, tried) < best && StartsInOne(own, tried)) best = LargestPriority(snapshot, tried);
     }
     EXPECT_EQ(LargestPriority(snapshot, chosen), best);
     if (HasFailure()) return;
   }
-  std::printf("%ld times room is made, %ld of them for gangs\n", static_cast<long>(made), static_cast<long>(of_gangs));
+  std::printf("%ld times room is made, %ld of them for gangs, %ld elsewhere than without domains\n", static_cast<long>(made),
+              static_cast<long>(of_gangs), static_cast<long>(in_domains));
   EXPECT_GT(made, 200);
   EXPECT_GT(of_gangs, 50);
   EXPECT_GT(beside_others, 50);
+  EXPECT_GT(in_domains, 20);
 }
 
 // Starts what a decision gives. Whether the job "j" still waits.

@@ -31,6 +31,8 @@
 
 namespace legoai::scheduler {
 
+inline constexpr size_t kDomainLevel = 1;  // of WorkerView::place; an empty name: in no domain that is known
+
 struct WorkerView {
   std::string name;
   std::string pool;
@@ -40,7 +42,7 @@ struct WorkerView {
   bool accepts = true;    // ready and connected, not draining
   std::string kind = {};  // workers of the same kind run a recipe equally well
   std::string gang = {};  // workers of the same, and so of one kind, may train a job together; empty: this one trains alone
-  std::vector<std::string> place = {};  // where it is, outermost first: rack, NVLink domain, node
+  std::vector<std::string> place = {};  // where it is, outermost first: rack, NVLink domain, node (kDomainLevel)
   bool operator==(const WorkerView&) const = default;
 };
 
@@ -56,6 +58,7 @@ struct WaitingJob {
   std::vector<std::string> kinds = {};              // the only ones it can use; empty: any, and its recipe is chosen again
   std::optional<absl::Duration> expected_run = {};  // unset: it never ends, for backfill
   int64_t workers = 1;                              // over so many
+  bool in_domain = false;                           // its recipe is for workers in one NVLink domain; of preempt.h alone
 };
 
 struct RunningJob {

@@ -69,15 +69,9 @@ absl::StatusOr<std::string> Key(const char* name) {
   return key;
 }
 
-// Where distributions have the certificates that their users trust; libcurl knows Debian's place.
 std::string CaBundle() {
   std::string given = Variable("AWS_CA_BUNDLE");
-  if (!given.empty()) return given;
-  for (const char* file : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
-                           "/etc/ssl/cert.pem"}) {
-    if (access(file, R_OK) == 0) return file;
-  }
-  return "";
+  return given.empty() ? SystemCaBundle() : given;
 }
 
 absl::StatusOr<int> Attempts() {
@@ -102,6 +96,14 @@ absl::StatusOr<S3Options> OptionsFromEnvironment() {
   options.ca_bundle = CaBundle();
   ASSIGN_OR_RETURN(options.max_attempts, Attempts());
   return options;
+}
+
+std::string SystemCaBundle() {
+  for (const char* file : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+                           "/etc/ssl/cert.pem"}) {
+    if (access(file, R_OK) == 0) return file;
+  }
+  return "";
 }
 
 void SetMaxAttempts(int attempts) { attempts_of_process = attempts; }

@@ -22,6 +22,10 @@ struct S3Options {
 // that is no name; attempts that are no number from 1 to 1000. Values of keys are in no message.
 absl::StatusOr<S3Options> OptionsFromEnvironment();
 
+// The file in which this system has the certificates that its users trust, as one distribution or another keeps it; empty: none
+// is there, and libcurl takes the place that it was built for.
+std::string SystemCaBundle();
+
 // Of this process, where AWS_MAX_ATTEMPTS is not set: how often a request is made before its failure counts. Pauses between the
 // attempts grow from half a second to 15 seconds. 4 unless it was called: a wrong endpoint is told within seconds. A trainer,
 // whose steps would be lost, has kPatient.

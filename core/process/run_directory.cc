@@ -256,10 +256,18 @@ absl::Status FinishExport(const std::string& run_directory, const std::string& c
   return checkpoint::ReplaceFolder(folder, HuggingFacePath(run_directory), done);
 }
 
+namespace {
+
+// What is full, which the failed operation names: `path`, or its field's value.
+std::string FullText(const std::string& path, const absl::Status& full) {
+  return absl::StrCat("the ", checkpoint::IsInObjectStore(path) ? "object store" : "disk", " is full: ", full.message());
+}
+
+}  // namespace
+
 std::string WaitsForRoom(const std::string& what, const std::string& path, int64_t bytes, int64_t free,
                          const absl::Status& full) {
-  if (checkpoint::IsInObjectStore(path)) return absl::StrCat("the object store is full: ", full.message());
-  if (free >= bytes) return absl::StrCat("the disk is full: ", full.message());
+  if (checkpoint::IsInObjectStore(path) || free >= bytes) return FullText(path, full);
   return absl::StrCat("the disk of ", path, " is full: ", BytesText(free), " are free of the ", BytesText(bytes), " that ", what,
                       " takes");
 }
@@ -274,7 +282,8 @@ absl::Status DoWhenThereIsRoom(const std::function<absl::Status()>& work, const 
       return done;
     }
     waited = true;
-    waits(absl::StrCat("the disk is full: ", done.message()));
+    const auto violation = GetFieldViolation(done);
+    waits(FullText(violation ? violation->value() : "", done));
     for (absl::Duration slept; slept < pause; slept += kBeat) {
       if (stop()) return done;
       absl::SleepFor(kBeat);

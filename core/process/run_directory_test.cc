@@ -171,6 +171,15 @@ TEST(RoomTest, TriesAgainUntilThereIsRoomAndSaysWhy) {
   EXPECT_THAT(waits, ElementsAre("the disk is full: run.json: no space", "the disk is full: run.json: no space", ""));
 }
 
+TEST(RoomTest, OfAFullObjectStoreItSaysSo) {
+  const absl::Status full = FieldError("checkpoint.folder", "s3://bucket", "status 507; make room in the store",
+                                       absl::StatusCode::kResourceExhausted);
+  std::vector<std::string> waits;
+  DoWhenThereIsRoom([&] { return full; }, [&](const std::string& why) { waits.push_back(why); }, [] { return true; })
+      .IgnoreError();
+  EXPECT_THAT(waits, ElementsAre("the object store is full: " + std::string(full.message())));
+}
+
 TEST(RoomTest, WhatIsNoFullDiskIsNotWaitedFor) {
   std::vector<std::string> waits;
   const auto keep = [&](const std::string& why) { waits.push_back(why); };

@@ -14,7 +14,7 @@
 namespace legoai::launch {
 namespace {
 
-constexpr size_t kMostBytes = 1024;
+constexpr size_t kMostBytes = 17 << 10;  // an identity provider's token of 16 KiB, and space around it
 
 class File {
  public:
@@ -31,10 +31,13 @@ class File {
 };
 
 absl::Status SystemError(std::string_view field, const std::string& path, const char* what) {
-  const absl::StatusCode code = errno == ENOENT   ? absl::StatusCode::kNotFound
+  const bool full = errno == ENOSPC || errno == EDQUOT;
+  const absl::StatusCode code = full              ? absl::StatusCode::kResourceExhausted
+                                : errno == ENOENT ? absl::StatusCode::kNotFound
                                 : errno == EACCES ? absl::StatusCode::kPermissionDenied
                                                   : absl::StatusCode::kFailedPrecondition;
-  return FieldError(field, path, absl::StrCat(what, " (", std::strerror(errno), ")"), code);
+  const char* const remedy = full ? "): make room on its disk, or name a file on another one" : ")";
+  return FieldError(field, path, absl::StrCat(what, " (", std::strerror(errno), remedy), code);
 }
 
 // A new file of its owner's alone. False: errno says why not.
@@ -64,7 +67,7 @@ absl::StatusOr<std::string> ReadSecretFile(std::string_view field, const std::st
   if (size < 0) return SystemError(field, path, "cannot be read");
   const std::string text(absl::StripAsciiWhitespace(absl::string_view(bytes, static_cast<size_t>(size))));
   if (text.empty() || static_cast<size_t>(size) > kMostBytes || text.find_first_of(" \t\r\n") != std::string::npos)
-    return FieldError(field, path, "must hold a token, \"lego_...\", and nothing else");
+    return FieldError(field, path, "must hold a token and nothing else, in one line");
   return text;
 }
 

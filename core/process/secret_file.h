@@ -12,7 +12,7 @@ namespace legoai::launch {
 
 // The secret, without the space around it. Errors (FieldError of `field`; no error shows what is in the file): NotFound;
 // PermissionDenied if this process may not read it, or every user of the machine may; InvalidArgument if it is empty, not one
-// line, or too long; FailedPrecondition for all else that the file system says.
+// line, or above 17 KiB; FailedPrecondition for all else that the file system says.
 absl::StatusOr<std::string> ReadSecretFile(std::string_view field, const std::string& path);
 
 // Creates the file for its owner alone (mode 0600), or replaces it whole, with its rights. Errors (FieldError of `field`):

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "proto/errors.h"
 
 namespace legoai::launch {
@@ -74,16 +75,36 @@ TEST_F(SecretFile, ALinkIsReplacedAndNotFollowed) {
 TEST_F(SecretFile, SpaceAroundItIsNotOfIt) {
   EXPECT_EQ(ReadSecretFile("--token-file", Put("  lego_x\r\n\n")).value(), "lego_x");
   EXPECT_EQ(ReadSecretFile("--token-file", Put("lego_x", 0640)).value(), "lego_x");
+  // An identity provider's is longer.
+  const std::string longest(16 << 10, 'x');
+  EXPECT_EQ(ReadSecretFile("--token-file", Put(longest + "\n")).value(), longest);
 }
 
 TEST_F(SecretFile, WhatIsNoSecretIsRefusedWithoutBeingShown) {
   ExpectRefused(Put("lego_hidden", 0644), absl::StatusCode::kPermissionDenied, "chmod 600");
   ExpectRefused(Put("lego_hidden", 0602), absl::StatusCode::kPermissionDenied, "chmod 600");
   for (const std::string& text : {std::string(), std::string(" \n"), std::string("hidden hidden"), std::string("hidden\nhidden"),
-                                  std::string(5000, 'h')})
-    ExpectRefused(Put(text), absl::StatusCode::kInvalidArgument, "lego_...");
+                                  std::string((17 << 10) + 1, 'h')})
+    ExpectRefused(Put(text), absl::StatusCode::kInvalidArgument, "must hold a token and nothing else");
   ExpectRefused(folder_ + "/none", absl::StatusCode::kNotFound, "cannot be read");
   ExpectRefused(folder_, absl::StatusCode::kInvalidArgument, "is not a file");
+}
+
+TEST_F(SecretFile, AFullDiskIsAskedToBeMadeRoomOn) {
+  const std::string disk = folder_ + "/disk";
+  fs::create_directories(disk);
+  EXPECT_TRUE(checkpoint::PassesInChild([&] {
+    const absl::Status mounted = checkpoint::MountSmallFileSystem(disk, 64 << 10);
+    ASSERT_TRUE(mounted.ok()) << mounted;
+    ASSERT_TRUE(WriteSecretFile("--out", disk + "/secret", "lego_hidden").ok());
+    std::ofstream(disk + "/filler") << std::string(1 << 20, 'x');
+    const absl::Status status = WriteSecretFile("--out", disk + "/second", "lego_hidden");
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    ASSERT_TRUE(GetFieldViolation(status)) << status;
+    EXPECT_TRUE(absl::StrContains(GetFieldViolation(status)->remedy(), "make room on its disk")) << status;
+    EXPECT_FALSE(fs::exists(disk + "/second.new"));
+    EXPECT_EQ(ReadSecretFile("--token-file", disk + "/secret").value(), "lego_hidden");
+  }));
 }
 
 // A server that may lead, and cannot write its first token's file, must not wait for that to pass.

@@ -14,6 +14,7 @@
 #include "proto/status.h"
 #include "proto/text.h"
 #include "server/metrics/log.h"
+#include "server/oidc/jwt.h"
 #include "server/store/ulid.h"
 
 namespace legoai::access {
@@ -125,6 +126,13 @@ absl::StatusOr<Identity> Gate::Authenticate(std::string_view secret) const {
     return Refused("", "is needed: this server asks who calls. Give `lego` --token-file FILE or LEGOAI_TOKEN, an agent "
                        "--token_file; who administers the project makes one with `lego token create`");
   }
+  if (!oidc::LooksLikeJwt(secret)) return AuthenticateSecret(secret);
+  if (options_.users != nullptr) return options_.users->Authenticate(secret, now_us_());
+  return Refused("", "is not known to this server, which takes none of an identity provider: its operator names one by "
+                     "--oidc_issuer");
+}
+
+absl::StatusOr<Identity> Gate::AuthenticateSecret(std::string_view secret) const {
   v1::Token token;
   {
     const std::string digest = IsSecret(secret) ? SecretDigest(secret) : "";
@@ -139,7 +147,9 @@ absl::StatusOr<Identity> Gate::Authenticate(std::string_view secret) const {
     token = found->second;
   }
   RETURN_IF_ERROR(CheckToken(token, now_us_()));
-  return Identity{token.name(), token.role(), token.project(), token.expire_time_us()};
+  return Identity{.token = token.name(),
+                  .grants = {{token.role(), token.project()}},
+                  .expire_time_us = token.expire_time_us()};
 }
 
 absl::StatusOr<Identity> Gate::Enter(std::string_view secret, const std::string& client, std::string_view call) {
@@ -153,9 +163,17 @@ absl::StatusOr<Identity> Gate::Enter(std::string_view secret, const std::string&
     Record(Identity(), client, call, "", who.status());
     return who;
   }
-  if (calls_.Take(who->token)) return who;
-  return absl::ResourceExhaustedError(absl::StrCat("more than ", options_.calls_per_second, " calls a second with ", who->token,
-                                                   ", as many as one token may make: call less often"));
+  if (!calls_.Take(who->token.empty() ? absl::StrCat("users/", who->subject) : who->token)) {
+    return absl::ResourceExhaustedError(absl::StrCat("more than ", options_.calls_per_second, " calls a second with ",
+                                                     NameOf(*who), ", as many as one token may make: call less often"));
+  }
+  if (!who->grants.empty()) return who;
+  const absl::Status denied = FieldError("token", NameOf(*who),
+                                         "is of a user none of whose groups has a role on this server: ask who administers the "
+                                         "project for such a group",
+                                         absl::StatusCode::kPermissionDenied);
+  Record(*who, client, call, "", denied);
+  return denied;
 }
 
 void Gate::Record(const Identity& who, const std::string& remote, std::string_view call, std::string_view resource,
@@ -164,7 +182,11 @@ void Gate::Record(const Identity& who, const std::string& remote, std::string_vi
   v1::AuditRecord record;
   record.set_time_us(now_us_());
   record.set_token(who.token);
-  record.set_role(who.role);
+  record.set_issuer(who.issuer);
+  record.set_subject(who.subject);
+  record.set_user(who.user);
+  const v1::Role role = RoleIn(who, ProjectOf(resource));
+  record.set_role(role != v1::ROLE_UNSPECIFIED ? role : HighestRole(who));
   record.set_call(std::string(call));
   record.set_resource(ToUtf8(resource.substr(0, kLongestResource)));
   record.set_remote(remote);
@@ -173,6 +195,7 @@ void Gate::Record(const Identity& who, const std::string& remote, std::string_vi
 }
 
 bool Gate::Holds(const Identity& who) const {
+  if (!who.subject.empty()) return now_us_() < who.expire_time_us;
   const MutexLock lock(mutex_);
   const auto found = by_name_.find(who.token);
   return found != by_name_.end() && CheckToken(found->second, now_us_()).ok();

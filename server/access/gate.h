@@ -1,6 +1,7 @@
 // Who calls: secrets of tokens, and which token a caller's secret is of. All tokens are kept in memory and read again every
 // second, so that one that was made or revoked through another server, or has expired, counts here within that time; through this
-// server, at once. While the store cannot be read, those that were read last count. Thread-safe.
+// server, at once. While the store cannot be read, those that were read last count. Users whom an OpenID provider vouches for
+// come with a token of the provider's instead (users.h). Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include "server/access/audit.h"
 #include "server/access/rate_limit.h"
 #include "server/access/rights.h"
+#include "server/access/users.h"
 #include "server/store/store.h"
 
 namespace legoai::access {
@@ -39,11 +41,12 @@ std::string SecretDigest(std::string_view secret);
 
 struct GateOptions {
   absl::Duration refresh = absl::Seconds(1);
-  // Of one token. Many more than a page or a script needs: it keeps one that runs wild from the others.
+  // Of one token, or one user. Many more than a page or a script needs: it keeps one that runs wild from the others.
   double calls_per_second = 200, calls_at_once = 2000;
   // Of one address, calls that are refused because nobody is known by their token.
   double strangers_per_second = 5, strangers_at_once = 100;
-  AuditLog* audit = nullptr;  // must outlive the gate; null: nothing is written down
+  AuditLog* audit = nullptr;     // must outlive the gate; null: nothing is written down
+  const Users* users = nullptr;  // must outlive the gate; null: there are tokens alone
 };
 
 class Gate {
@@ -59,18 +62,19 @@ class Gate {
   // The same where the store is away, without reading first. Until it was read everybody is told to come again (Unavailable).
   void BeginLater();
 
-  // Who has this secret. Errors: Unauthenticated: there is none, nobody has it, or its token has expired or was revoked;
-  // Unavailable: the tokens were not read yet.
+  // Who has this secret, or whom this token of the provider is about. Errors: Unauthenticated: there is none, nobody has it, or
+  // its token has expired or was revoked; those of Users; Unavailable: the tokens were not read yet.
   absl::StatusOr<Identity> Authenticate(std::string_view secret) const;
   // The same for a call (as in rights.h) from the address `client`, without its port: the call counts, and one by a stranger is
-  // written down. Errors: ResourceExhausted if that token, or that address without one, makes too many.
+  // written down. Errors: ResourceExhausted if that token or user, or that address without one, makes too many; PermissionDenied
+  // for a user of whose groups none has a role here.
   absl::StatusOr<Identity> Enter(std::string_view secret, const std::string& client, std::string_view call);
 
   // Writes a call and its outcome down, if there is an audit log. `resource`: what it is about.
   void Record(const Identity& who, const std::string& remote, std::string_view call, std::string_view resource,
               const absl::Status& outcome) const;
 
-  // Whether the token of one who was let in still counts: for what stays open.
+  // Whether the token of one who was let in still counts: for what stays open. A provider's counts until it expires.
   bool Holds(const Identity& who) const;
 
   // Reads the tokens again. Errors: those of the store.
@@ -83,6 +87,7 @@ class Gate {
  private:
   using Tokens = std::map<std::string, v1::Token, std::less<>>;
 
+  absl::StatusOr<Identity> AuthenticateSecret(std::string_view secret) const;
   void Run();
 
   store::Store* const store_;

@@ -1,5 +1,7 @@
 #include "server/access/rights.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
@@ -40,6 +42,7 @@ constexpr Right kRights[] = {
     {"legoai.v1.ControlPlane/GetPredictedTrace", v1::VIEWER, Scope::kProject},
     {"legoai.v1.ControlPlane/ListLogs", v1::VIEWER, Scope::kProject},
     {"legoai.v1.ControlPlane/GetFlightRecord", v1::VIEWER, Scope::kProject},
+    {"legoai.v1.ControlPlane/ListProjects", v1::VIEWER, Scope::kAny},
     {"legoai.v1.ControlPlane/ListWorkers", v1::VIEWER, Scope::kAny},
     {"legoai.v1.ControlPlane/GetWorker", v1::VIEWER, Scope::kAny},
     {"legoai.v1.ControlPlane/DrainWorker", v1::OPERATOR, Scope::kAny},
@@ -76,14 +79,26 @@ std::string FieldOf(const google::protobuf::Message& request, const char* name) 
   return field == nullptr ? "" : request.GetReflection()->GetString(request, field);
 }
 
-absl::Status CheckProject(const Identity& who, const google::protobuf::Message* request) {
-  if (who.project == kAllProjects) return absl::OkStatus();  // a name that is none the handler refuses
+absl::Status Denied(const Identity& who, v1::Role role, const Right& right) {
+  return FieldError("token", NameOf(who),
+                    absl::StrCat("has the role ", EnumText(role), ", and ", std::string(right.call), " needs ",
+                                 EnumText(right.least), ": ask who administers the project for ",
+                                 who.subject.empty() ? "such a token" : "a group that has it"),
+                    absl::StatusCode::kPermissionDenied);
+}
+
+// A role in one project is none in another.
+absl::Status CheckProject(const Identity& who, const Right& right, const google::protobuf::Message* request) {
+  // A name that is none the handler refuses.
+  if (HasRole(RoleIn(who, kAllProjects), right.least)) return absl::OkStatus();
   if (request == nullptr) return absl::InternalError("a call about a project came without its request");
   const char* const field = request->GetDescriptor()->FindFieldByName("parent") != nullptr ? "parent" : "name";
   const std::string name = FieldOf(*request, field);
   const std::string_view project = ProjectOf(name);
   if (project.empty()) return FieldError(field, name.substr(0, 200), "must begin with a project, \"projects/default\"");
-  if (Sees(who, project)) return absl::OkStatus();
+  const v1::Role role = RoleIn(who, project);
+  if (HasRole(role, right.least)) return absl::OkStatus();
+  if (role != v1::ROLE_UNSPECIFIED) return Denied(who, role, right);
   return FieldError(field, name.substr(0, 200), "is not there, or not in a project of yours", absl::StatusCode::kNotFound);
 }
 
@@ -93,13 +108,35 @@ void HideJobs(const Identity& who, v1::Worker* worker) {
   }
 }
 
+// Whoever may see one project is told of it before it has jobs, too.
+void HideProjects(const Identity& who, v1::ListProjectsResponse* list) {
+  if (who.project == kAllProjects) return;
+  list->clear_projects();
+  if (!who.project.empty()) list->add_projects()->set_name(who.project);
+}
+
 }  // namespace
 
-Identity Anybody() { return {.role = v1::OPERATOR, .project = kAllProjects}; }
+Identity Anybody() { return {.grants = {{v1::OPERATOR, kAllProjects}}}; }
 
-bool Sees(const Identity& who, std::string_view project) {
-  return who.project == kAllProjects || (!project.empty() && who.project == project);
+std::string NameOf(const Identity& who) { return who.subject.empty() ? who.token : absl::StrCat("users/", who.user); }
+
+v1::Role RoleIn(const Identity& who, std::string_view project) {
+  v1::Role role = v1::ROLE_UNSPECIFIED;
+  for (const Grant& grant : who.grants) {
+    const bool is_there = grant.project == kAllProjects || (!project.empty() && grant.project == project);
+    if (is_there) role = std::max(role, grant.role);
+  }
+  return role;
 }
+
+v1::Role HighestRole(const Identity& who) {
+  v1::Role role = v1::ROLE_UNSPECIFIED;
+  for (const Grant& grant : who.grants) role = std::max(role, grant.role);
+  return role;
+}
+
+bool Sees(const Identity& who, std::string_view project) { return RoleIn(who, project) != v1::ROLE_UNSPECIFIED; }
 
 std::string_view ProjectOf(std::string_view name) {
   constexpr std::string_view kBegin = "projects/";
@@ -111,11 +148,8 @@ std::string_view ProjectOf(std::string_view name) {
 absl::Status CheckRight(const Identity& who, std::string_view call, const google::protobuf::Message* request) {
   const Right* const right = Find(call);
   if (right == nullptr) return absl::PermissionDeniedError(absl::StrCat("nobody may call ", std::string(call)));
-  if (HasRole(who.role, right->least)) return right->scope == Scope::kProject ? CheckProject(who, request) : absl::OkStatus();
-  return FieldError("token", who.token,
-                    absl::StrCat("has the role ", EnumText(who.role), ", and ", std::string(call), " needs ",
-                                 EnumText(right->least), ": ask who administers the project for such a token"),
-                    absl::StatusCode::kPermissionDenied);
+  if (!HasRole(HighestRole(who), right->least)) return Denied(who, HighestRole(who), *right);
+  return right->scope == Scope::kProject ? CheckProject(who, *right, request) : absl::OkStatus();
 }
 
 bool HasRow(std::string_view call) { return Find(call) != nullptr; }
@@ -123,6 +157,7 @@ bool HasRow(std::string_view call) { return Find(call) != nullptr; }
 void HideOthers(const Identity& who, google::protobuf::Message* answer) {
   using google::protobuf::DynamicCastToGenerated;
   if (auto* worker = DynamicCastToGenerated<v1::Worker>(answer)) HideJobs(who, worker);
+  if (auto* list = DynamicCastToGenerated<v1::ListProjectsResponse>(answer)) HideProjects(who, list);
   if (auto* list = DynamicCastToGenerated<v1::ListWorkersResponse>(answer)) {
     for (v1::Worker& worker : *list->mutable_workers()) HideJobs(who, &worker);
   }

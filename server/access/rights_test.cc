@@ -4,10 +4,12 @@
 #include <google/protobuf/descriptor_database.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +17,7 @@
 #include "proto/errors.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "proto/legoai/v1/worker_service.pb.h"
+#include "server/access/users.h"
 
 namespace legoai::access {
 namespace {
@@ -40,6 +43,7 @@ const std::map<std::string, std::string> kExpected = {
     {"legoai.v1.ControlPlane/GetPredictedTrace", "VEDo"},
     {"legoai.v1.ControlPlane/ListLogs", "VEDo"},
     {"legoai.v1.ControlPlane/GetFlightRecord", "VEDo"},
+    {"legoai.v1.ControlPlane/ListProjects", "vedo"},
     {"legoai.v1.ControlPlane/ListWorkers", "vedo"},
     {"legoai.v1.ControlPlane/GetWorker", "vedo"},
     {"legoai.v1.ControlPlane/DrainWorker", "o"},
@@ -60,11 +64,37 @@ const std::map<v1::Role, char> kLetters = {
     {v1::VIEWER, 'v'}, {v1::EDITOR, 'e'}, {v1::ADMIN, 'd'}, {v1::OPERATOR, 'o'}, {v1::AGENT, 'a'}};
 
 Identity Of(v1::Role role, const std::string& project = "projects/mine") {
-  return {.token = "tokens/t",
-          .role = role,
-          .project = role == v1::OPERATOR ? kAllProjects
-                     : role == v1::AGENT  ? ""
-                                          : project};
+  return {.token = "tokens/t", .grants = {{role, role == v1::OPERATOR ? kAllProjects : role == v1::AGENT ? "" : project}}};
+}
+
+// A user of an OpenID provider, in a group of the role's letter among others: as the file of --oidc_roles says.
+Identity UserOf(v1::Role role) {
+  auto roles = GroupRoles::Parse(R"(
+    [[grant]]
+    group = "v"
+    role = "viewer"
+    project = "mine"
+    [[grant]]
+    group = "e"
+    role = "editor"
+    project = "projects/mine"
+    [[grant]]
+    group = "d"
+    role = "admin"
+    project = "mine"
+    [[grant]]
+    group = "o"
+    role = "operator"
+    [[grant]]
+    group = "elsewhere"
+    role = "admin"
+    project = "mine2"
+  )");
+  EXPECT_TRUE(roles.ok()) << roles.status();
+  std::vector<std::string> groups = {"unknown", std::string(1, kLetters.at(role)), "V", ""};
+  // What is above also has what is below.
+  if (role == v1::ADMIN) groups.insert(groups.begin(), {"e", "v"});
+  return {.issuer = "https://idp.example", .subject = "f3a1", .user = "anna", .grants = roles->Of(groups)};
 }
 
 // All methods of all services of the package, of whichever file.
@@ -95,6 +125,16 @@ std::unique_ptr<Message> RequestAbout(const Descriptor* type, const std::string&
   return request;
 }
 
+// Everybody there may be, with a token of the server's or vouched for by a provider. Agents have tokens alone.
+std::vector<std::pair<Identity, v1::Role>> Callers() {
+  std::vector<std::pair<Identity, v1::Role>> callers;
+  for (const auto& [role, letter] : kLetters) {
+    callers.emplace_back(Of(role), role);
+    if (role != v1::AGENT) callers.emplace_back(UserOf(role), role);
+  }
+  return callers;
+}
+
 TEST(Rights, EveryCallHasARowHereAndInTheTable) {
   std::set<std::string> calls = {"/v1/events", "/metrics"};
   for (const auto& [call, type] : Methods()) calls.insert(call);
@@ -110,18 +150,20 @@ TEST(Rights, EveryCallTimesEveryRole) {
   const auto methods = Methods();
   for (const auto& [call, letters] : kExpected) {
     const auto type = methods.find(call);
-    for (const auto& [role, letter] : kLetters) {
+    for (const auto& [who, role] : Callers()) {
+      const char letter = kLetters.at(role);
       for (const std::string project : {"projects/mine", "projects/theirs"}) {
         const auto request = type == methods.end() ? nullptr : RequestAbout(type->second, project);
-        const absl::Status status = CheckRight(Of(role), call, request.get());
+        const absl::Status status = CheckRight(who, call, request.get());
         const bool anywhere = letters.find(letter) != std::string::npos;
         const bool at_home = letters.find(static_cast<char>(std::toupper(letter))) != std::string::npos;
         const bool expected = anywhere || (at_home && project == "projects/mine");
-        EXPECT_EQ(status.ok(), expected) << call << " by " << EnumText(role) << " in " << project << ": " << status;
+        const std::string about = absl::StrCat(call, " by ", EnumText(role), " ", NameOf(who), " in ", project);
+        EXPECT_EQ(status.ok(), expected) << about << ": " << status;
         // Of another project whatever is asked for is not there.
         const auto code = at_home ? absl::StatusCode::kNotFound : absl::StatusCode::kPermissionDenied;
         if (!expected) {
-          EXPECT_EQ(status.code(), code) << call << " by " << EnumText(role) << ": " << status;
+          EXPECT_EQ(status.code(), code) << about << ": " << status;
         }
       }
     }
@@ -131,7 +173,35 @@ TEST(Rights, EveryCallTimesEveryRole) {
 TEST(Rights, WithoutARoleNothingMayBeDone) {
   for (const auto& [call, type] : Methods())
     EXPECT_TRUE(absl::IsPermissionDenied(CheckRight(Identity(), call, RequestAbout(type, "projects/mine").get()))) << call;
-  EXPECT_TRUE(absl::IsPermissionDenied(CheckRight(Identity{.project = kAllProjects}, "/metrics", nullptr)));
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckRight(Identity{.grants = {{.project = kAllProjects}}}, "/metrics", nullptr)));
+}
+
+// Every pair of roles that a user may have in two projects: what one may do in either is what that one says.
+TEST(Rights, ARoleInOneProjectIsNoneInAnother) {
+  const auto* const create = v1::CreateJobRequest::descriptor();
+  const std::vector<v1::Role> roles = {v1::VIEWER, v1::EDITOR, v1::ADMIN};
+  for (const v1::Role here : roles) {
+    for (const v1::Role there : roles) {
+      const Identity who = {.subject = "f3a1", .grants = {{here, "projects/here"}, {there, "projects/there"}}};
+      for (const auto& [project, role] : {std::pair("projects/here", here), std::pair("projects/there", there)}) {
+        const absl::Status status =
+            CheckRight(who, "legoai.v1.ControlPlane/CreateJob", RequestAbout(create, project).get());
+        EXPECT_EQ(status.ok(), role != v1::VIEWER) << EnumText(here) << " " << EnumText(there) << " in " << project;
+        // It sees the project, so this is no secret.
+        EXPECT_TRUE(status.ok() || absl::IsPermissionDenied(status)) << status;
+        EXPECT_EQ(RoleIn(who, project), role);
+      }
+      const absl::Status elsewhere =
+          CheckRight(who, "legoai.v1.ControlPlane/CreateJob", RequestAbout(create, "projects/elsewhere").get());
+      const bool is_viewer = here == v1::VIEWER && there == v1::VIEWER;
+      EXPECT_EQ(elsewhere.code(), is_viewer ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kNotFound) << elsewhere;
+      // What is of no project goes by the highest.
+      EXPECT_EQ(HighestRole(who), std::max(here, there));
+      EXPECT_EQ(CheckRight(who, "legoai.v1.ControlPlane/Plan", nullptr).ok(), !is_viewer);
+      EXPECT_FALSE(CheckRight(who, "legoai.v1.ControlPlane/DrainWorker", nullptr).ok());
+      EXPECT_FALSE(CheckRight(who, "legoai.v1.WorkerService/Connect", nullptr).ok());
+    }
+  }
 }
 
 TEST(Rights, WhatIsNotInTheTableNobodyMayDo) {
@@ -168,7 +238,7 @@ TEST(Rights, NamesThatOnlyBeginLikeAProjectAreNone) {
                            " projects/mine/jobs/x"})
     EXPECT_TRUE(absl::IsInvalidArgument(check(name))) << name;
   // Nor does a token of no project see anything.
-  EXPECT_FALSE(Sees(Identity{.role = v1::ADMIN}, ""));
+  EXPECT_FALSE(Sees(Identity{.grants = {{v1::ADMIN, ""}}}, ""));
   EXPECT_FALSE(Sees(Of(v1::ADMIN), "projects/-"));
 }
 
@@ -210,6 +280,23 @@ TEST(Rights, WorkersDoNotTellOfJobsOfOthers) {
   worker = make().workers(0);
   HideOthers(Of(v1::OPERATOR), &worker);
   EXPECT_EQ(jobs(worker), jobs(make().workers(0)));
+}
+
+TEST(Rights, OtherProjectsAreNotListedAndOnesOwnAlwaysIs) {
+  const auto seen = [](const Identity& who) {
+    v1::ListProjectsResponse list;
+    for (const char* name : {"projects/a", "projects/mine"}) list.add_projects()->set_name(name);
+    HideOthers(who, &list);
+    std::vector<std::string> names;
+    for (const v1::Project& project : list.projects()) names.push_back(project.name());
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(seen(Of(v1::VIEWER)), Names{"projects/mine"});
+  EXPECT_EQ(seen(Of(v1::ADMIN, "projects/new")), Names{"projects/new"});
+  EXPECT_EQ(seen(Of(v1::AGENT, "")), Names());
+  EXPECT_EQ(seen(Of(v1::VIEWER, "projects/-")), (Names{"projects/a", "projects/mine"}));
+  EXPECT_EQ(seen(Anybody()), (Names{"projects/a", "projects/mine"}));
 }
 
 }  // namespace

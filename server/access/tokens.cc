@@ -32,8 +32,11 @@ bool HasLivingOperator(const std::vector<v1::StoredToken>& all, int64_t now_us) 
   });
 }
 
+bool IsOperator(const Identity& who) { return HighestRole(who) == v1::OPERATOR; }
+
 bool MayRevoke(const Identity& who, const v1::Token& token) {
-  return who.role == v1::OPERATOR || (!token.project().empty() && Sees(who, token.project()) && token.role() <= who.role);
+  const v1::Role role = RoleIn(who, token.project());
+  return IsOperator(who) || (!token.project().empty() && role >= v1::ADMIN && token.role() <= role);
 }
 
 bool IsOfNoProject(v1::Role role) { return role == v1::OPERATOR || role == v1::AGENT; }
@@ -50,16 +53,30 @@ absl::StatusOr<std::string> ProjectFor(const Identity& who, const v1::CreateToke
     return FieldError("project", request.project().substr(0, kMostDisplayName),
                       absl::StrCat("goes without the role ", EnumText(request.role()), ", which is for no single project"));
   }
-  if (request.project() == kAllProjects && who.project == kAllProjects) return request.project();
+  if (request.project() == kAllProjects && Sees(who, kAllProjects)) return request.project();
   RETURN_IF_ERROR(server::ParseProjectName("project", request.project()).status());
   if (Sees(who, request.project())) return request.project();
   return FieldError("project", request.project(), "is not there, or not in your hands", absl::StatusCode::kNotFound);
 }
 
+absl::Status MoreThan(v1::Role asked, v1::Role own) {
+  return FieldError("role", EnumText(asked), absl::StrCat("may do more than ", EnumText(own), ", your own: ask an operator"),
+                    absl::StatusCode::kPermissionDenied);
+}
+
+// As far as the role alone says.
 absl::Status CheckRole(const Identity& who, v1::Role role) {
   if (role == v1::ROLE_UNSPECIFIED) return FieldError("role", "", "is needed: viewer, editor, admin, operator or agent");
-  if (who.role == v1::OPERATOR || (!IsOfNoProject(role) && role <= who.role)) return absl::OkStatus();
-  return FieldError("role", EnumText(role), absl::StrCat("may do more than ", EnumText(who.role), ", your own: ask an operator"),
+  if (IsOperator(who) || (!IsOfNoProject(role) && role <= HighestRole(who))) return absl::OkStatus();
+  return MoreThan(role, HighestRole(who));
+}
+
+// An admin of one project may be less in another.
+absl::Status CheckRoleIn(const Identity& who, const std::string& project, v1::Role role) {
+  const v1::Role own = RoleIn(who, project);
+  if (IsOperator(who) || (own >= v1::ADMIN && role <= own)) return absl::OkStatus();
+  if (own >= v1::ADMIN) return MoreThan(role, own);
+  return FieldError("project", project, absl::StrCat("is one where you are ", EnumText(own), ", and admins make its tokens"),
                     absl::StatusCode::kPermissionDenied);
 }
 
@@ -102,6 +119,7 @@ absl::StatusOr<v1::CreateTokenResponse> Tokens::Create(const Identity& who, cons
   RETURN_IF_ERROR(server::CheckText("display_name", request.display_name(), kMostDisplayName));
   RETURN_IF_ERROR(CheckLifetime(request.lifetime_seconds()));
   ASSIGN_OR_RETURN(const auto project, ProjectFor(who, request));
+  RETURN_IF_ERROR(CheckRoleIn(who, project, request.role()));
   v1::CreateTokenResponse response;
   response.set_secret(NewSecret());
   v1::StoredToken stored =
@@ -109,7 +127,7 @@ absl::StatusOr<v1::CreateTokenResponse> Tokens::Create(const Identity& who, cons
   stored.mutable_token()->set_display_name(request.display_name());
   stored.mutable_token()->set_role(request.role());
   stored.mutable_token()->set_project(project);
-  stored.mutable_token()->set_creator(who.token);
+  stored.mutable_token()->set_creator(NameOf(who));
   RETURN_IF_ERROR(store_->Write([&](store::Transaction& transaction) -> absl::Status {
     ASSIGN_OR_RETURN(const auto all, transaction.ListTokens());
     RETURN_IF_ERROR(MakeRoom(transaction, all));

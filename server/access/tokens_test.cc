@@ -124,8 +124,9 @@ TEST_F(TokensTest, WhoHasTheSecretIsLetInWithItsRole) {
   EXPECT_EQ(made.token().expire_time_us(), 1090 * kDay);
   ASSERT_OK_AND_ASSIGN(const Identity who, gate_->Authenticate(made.secret()));
   EXPECT_EQ(who.token, made.token().name());
-  EXPECT_EQ(who.role, v1::EDITOR);
-  EXPECT_EQ(who.project, "projects/mine");
+  EXPECT_EQ(NameOf(who), made.token().name());
+  EXPECT_EQ(RoleIn(who, "projects/mine"), v1::EDITOR);
+  EXPECT_FALSE(Sees(who, "projects/theirs"));
   EXPECT_TRUE(gate_->Holds(who));
   ExpectShut("", "--token-file");
   ExpectShut("lego_", "not known");
@@ -253,6 +254,32 @@ TEST_F(TokensTest, AnAdminOfAllProjectsSeesAndRevokesThoseOfEachAndNoOperatorsOr
   ExpectShut(editor.secret(), "revoked");
 }
 
+// As a user of several groups may be.
+TEST_F(TokensTest, AnAdminHereIsNoneElsewhere) {
+  const Identity user = {.issuer = "https://idp.example",
+                         .subject = "f3a1",
+                         .user = "anna@example.org",
+                         .grants = {{v1::VIEWER, "projects/theirs"}, {v1::ADMIN, "projects/mine"}}};
+  const auto theirs = Made(v1::VIEWER, "projects/theirs"), mine = Made(v1::EDITOR, "projects/mine");
+  Made(v1::VIEWER, kAllProjects);
+  EXPECT_EQ(Listed(user), std::set<std::string>{mine.token().name()});
+  EXPECT_TRUE(absl::IsNotFound(Revoke(user, theirs.token().name()).status()));
+  for (const v1::Role role : {v1::VIEWER, v1::ADMIN}) {
+    const absl::Status status = Create(user, role, "projects/theirs").status();
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+    EXPECT_EQ(GetFieldViolation(status)->field(), "project");
+    EXPECT_FALSE(Create(user, role, kAllProjects).ok());
+    EXPECT_TRUE(absl::IsNotFound(Create(user, role, "projects/others").status()));
+  }
+  ASSERT_OK_AND_ASSIGN(const auto made, Create(user, v1::ADMIN, "projects/mine"));
+  EXPECT_EQ(made.token().creator(), "users/anna@example.org");
+  EXPECT_TRUE(Revoke(user, made.token().name()).ok());
+  // An admin of all projects, and less in one of them, is an admin there, too.
+  const Identity everywhere = {.subject = "f3a2", .grants = {{v1::ADMIN, kAllProjects}, {v1::VIEWER, "projects/mine"}}};
+  EXPECT_TRUE(Create(everywhere, v1::ADMIN, "projects/mine").ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(Create(everywhere, v1::OPERATOR).status()));
+}
+
 TEST_F(TokensTest, NobodyIsAStrangerBeforeTheTokensWereRead) {
   const auto made = Made(v1::VIEWER, "projects/mine");
   const auto now = [this] { return now_us_.load(); };
@@ -286,7 +313,7 @@ TEST_F(TokensTest, TheFirstOperatorFindsTheirsInAFile) {
   EXPECT_EQ(facts.st_mode & 07777, 0600u);
   ASSERT_OK_AND_ASSIGN(const std::string secret, launch::ReadSecretFile("", path));
   ASSERT_OK_AND_ASSIGN(const Identity who, gate_->Authenticate(secret));
-  EXPECT_EQ(who.role, v1::OPERATOR);
+  EXPECT_EQ(HighestRole(who), v1::OPERATOR);
   // Not another one, while an operator can come in.
   EXPECT_FALSE(*tokens_->MakeFirst(path));
   EXPECT_EQ(*launch::ReadSecretFile("", path), secret);
@@ -351,8 +378,8 @@ TEST(Bearer, HasOneForm) {
 }
 
 TEST(Bearer, AServerWithoutAGateAsksNobody) {
-  EXPECT_EQ(Enter(nullptr, "", "", "")->role, v1::OPERATOR);
-  EXPECT_EQ(Enter(nullptr, "nonsense", "", "")->role, v1::OPERATOR);
+  EXPECT_EQ(HighestRole(*Enter(nullptr, "", "", "")), v1::OPERATOR);
+  EXPECT_EQ(HighestRole(*Enter(nullptr, "nonsense", "", "")), v1::OPERATOR);
 }
 
 }  // namespace

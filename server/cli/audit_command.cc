@@ -12,13 +12,19 @@
 namespace legoai::cli {
 namespace {
 
+// "unknown": nobody is known by what was shown.
+std::string CallerOf(const v1::AuditRecord& record) {
+  if (!record.subject().empty()) return record.user();
+  return record.token().empty() ? "unknown" : IdOf(record.token());
+}
+
 std::string RecordsTable(const v1::ListAuditRecordsResponse& records) {
-  Table table({"<when", "<token", "<role", "<call", "<on", "<from", "<outcome"});
+  Table table({"<when", "<caller", "<role", "<call", "<on", "<from", "<outcome"});
   // The latest comes last, next to the prompt.
   for (int i = records.records_size() - 1; i >= 0; --i) {
     const v1::AuditRecord& record = records.records(i);
-    table.Add({TimeText(record.time_us()), record.token().empty() ? "unknown" : IdOf(record.token()),
-               record.token().empty() ? "-" : EnumText(record.role()), IdOf(record.call()), record.resource(), record.remote(),
+    const std::string role = record.role() == v1::ROLE_UNSPECIFIED ? "-" : EnumText(record.role());
+    table.Add({TimeText(record.time_us()), CallerOf(record), role, IdOf(record.call()), record.resource(), record.remote(),
                record.outcome()});
   }
   return table.Text();

@@ -73,6 +73,21 @@ TEST_F(Generate, ARunAndItsExportSayTheSame) {
   fs::rename(Path("run"), Path("jobs/j/epoch-9"));
   EXPECT_EQ(Say(Path("jobs/j"), call)["tokens"], said["tokens"]);
   EXPECT_EQ(Say(Path("jobs/j"), {"--prompt", "the", "--step", "2"})["model"], Path("jobs/j/epoch-9") + " at step 2");
+  // Of one that cannot be looked at it says so; an older one is of no interest.
+  for (const char* epoch : {"8", "11"}) {
+    fs::create_directories(Path("jobs/j/epoch-" + std::string(epoch) + "/checkpoints"));
+    Write(Path("jobs/j/epoch-" + std::string(epoch) + "/recipe.toml"), "no recipe");
+  }
+  const Json beside = Say(Path("jobs/j"), call);
+  EXPECT_EQ(beside["tokens"], said["tokens"]);
+  EXPECT_NE(beside["note"].dump().find("a later attempt cannot be looked at: epoch-11"), std::string::npos) << beside;
+  fs::remove_all(Path("jobs/j/epoch-11"));
+  EXPECT_FALSE(Say(Path("jobs/j"), call).contains("note"));
+  fs::create_directories(Path("jobs/bad"));
+  fs::rename(Path("jobs/j/epoch-8"), Path("jobs/bad/epoch-8"));
+  const Result none = Text(Path("jobs/bad"), {"--prompt", "the"});
+  EXPECT_NE(none.code, 0);
+  EXPECT_NE(none.err.find("epoch-8"), std::string::npos) << none.err;
   // A folder that was copied elsewhere has all that it takes.
   fs::rename(Path("text.txt"), Path("other.txt"));
   EXPECT_EQ(Say(Path("kept"), call)["tokens"], said["tokens"]);
@@ -80,6 +95,12 @@ TEST_F(Generate, ARunAndItsExportSayTheSame) {
   fs::create_directories(Path("exported/checkpoints"));
   fs::rename(Path("kept"), Path("exported/hf"));
   EXPECT_EQ(Say(Path("exported"), call)["tokens"], said["tokens"]);
+  // Its checkpoints are in a store of which nobody here has the keys.
+  Write(Path("exported/recipe.toml"), "[checkpoint]\nfolder = \"s3://bucket/run\"\n");
+  const Json exported = Say(Path("exported"), call);
+  EXPECT_EQ(exported["tokens"], said["tokens"]);
+  EXPECT_NE(exported["note"].dump().find("AWS_ACCESS_KEY_ID"), std::string::npos) << exported;
+  EXPECT_NE(Text(Path("exported"), {"--prompt", "the", "--step", "2"}).err.find("AWS_ACCESS_KEY_ID"), std::string::npos);
 }
 
 // Ids that end a text beside the tokenizer's own, as instruction-tuned models have them: they end it and are no part of it.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "scheduler/preempt.h"
 #include "server/fleet/failure_policy.h"
+#include "server/jobs/names.h"
 
 namespace legoai::server {
 namespace {
@@ -48,7 +49,9 @@ class Reconciler {
     scheduler::Decision decision = scheduler::Schedule(now, snapshot);
     const auto stopped = MakeRoom(decision, &snapshot);
     if (!stopped.empty()) decision = scheduler::Schedule(now, snapshot);  // which lets nobody into that room
-    for (const scheduler::Grant& grant : decision.grants) Take(grant);
+    for (const scheduler::Grant& grant : decision.grants) {
+      if (!AwaitsDomain(grant, snapshot, decision.grants)) Take(grant);
+    }
     for (const scheduler::Wait& wait : decision.waits) Take(wait);
     for (const auto& [job, jobs] : stopped) {
       absl::StrAppend(&out_.waits[job].reason, "; ", jobs,
@@ -97,9 +100,10 @@ class Reconciler {
 
   // Jobs of other projects are not named.
   static std::string NeedsSlotsText(const ActiveJob& job, const std::string& stopped) {
-    const auto project = [](const std::string& name) { return name.substr(0, name.find("/jobs/")); };
-    return absl::StrCat(project(job.name) == project(stopped) ? job.name : "a job of another project", ", of priority ",
-                        job.priority, ", waits for its slots");
+    const auto own = ParseJobName("name", job.name), other = ParseJobName("name", stopped);
+    const bool is_one_project = own.ok() && other.ok() && own->project == other->project;
+    return absl::StrCat(is_one_project ? job.name : "a job of another project", ", of priority ", job.priority,
+                        ", waits for its slots");
   }
 
   Kinds KindsOfPools() const {
@@ -125,6 +129,7 @@ class Reconciler {
     const auto there = kinds.find(waiting.pool);
     if (planned == memory_.planned.end() || there == kinds.end()) return waiting;
     waiting.kind = planned->second.kind;
+    waiting.in_domain = KeepsToDomain(job, planned->second, waiting.slots);
     const auto own = there->second.find(waiting.kind);
     const bool stays = planned->second.moves >= kMostMoves && own != there->second.end() && own->second >= waiting.slots;
     std::vector<std::string> possible = {waiting.kind};
@@ -139,6 +144,48 @@ class Reconciler {
     }
     if (!all) waiting.kinds = std::move(possible);
     return waiting;
+  }
+
+  // Whether it is planned again where its workers are not of one NVLink domain.
+  bool KeepsToDomain(const ActiveJob& job, const PlanningMemory::Planned& planned, int64_t slots) const {
+    return planned.in_domain && planned.moves < kMostMoves && !Refused(job, planned.kind, slots, /*in_domain=*/false);
+  }
+
+  // Whether jobs that stop leave it a domain, for which it waits: it keeps what it is given in several meanwhile, and is not
+  // planned again for these.
+  bool AwaitsDomain(const scheduler::Grant& grant, const scheduler::Snapshot& snapshot,
+                    const std::vector<scheduler::Grant>& grants) {
+    const ActiveJob& job = *jobs_.Find(grant.job);
+    const auto planned = memory_.planned.find(grant.job);
+    if (planned == memory_.planned.end() || !KeepsToDomain(job, planned->second, grant.slots) ||
+        offers_.AreInDomain(grant.workers, grant.slots))
+      return false;
+    std::map<std::string, int64_t> leaves;  // by worker
+    for (const scheduler::RunningJob& one : snapshot.running) {
+      for (const auto& [worker, slots] : one.slots) leaves[worker] += one.stopping ? slots : 0;
+    }
+    struct Workers {
+      int64_t hold = 0, hold_now = 0;
+    };
+    std::map<std::tuple<std::string, std::string, std::string>, Workers> domains;  // by gang, rack and domain
+    const scheduler::Snapshot beside = BesideEarlier(snapshot, grants, WaitingIn(snapshot, grant.job));
+    for (const scheduler::WorkerView& worker : beside.workers) {
+      const bool is_alike = worker.accepts && worker.pool == job.wanted.pool() && worker.kind == planned->second.kind;
+      const bool in_domain = worker.place.size() > scheduler::kDomainLevel && !worker.place[scheduler::kDomainLevel].empty();
+      if (!is_alike || !in_domain || worker.gang.empty() || worker.free + leaves[worker.name] < grant.slots) continue;
+      Workers& there = domains[{worker.gang, worker.place[0], worker.place[scheduler::kDomainLevel]}];
+      ++there.hold;
+      there.hold_now += worker.free >= grant.slots;
+    }
+    // One that holds it now is kept for somebody else.
+    const bool is_made = std::any_of(domains.begin(), domains.end(), [&](const auto& domain) {
+      return domain.second.hold >= job.workers && domain.second.hold_now < job.workers;
+    });
+    if (!is_made) return false;
+    const std::string befallen = job.state == v1::RESTARTING ? absl::StrCat(job.reason, "; ") : "";
+    out_.waits[job.name] = {
+        job.version, befallen + "starts as soon as jobs have stopped that were asked to make room in one NVLink domain", 0};
+    return true;
   }
 
   // Whether plans of the job for such slots were in vain.
@@ -187,8 +234,7 @@ class Reconciler {
     if (planned == memory_.planned.end() || worker == nullptr) return std::nullopt;
     const std::string kind = SlotKind(*worker);
     const bool in_domain = offers_.AreInDomain(grant.workers, grant.slots);
-    const bool leaves_domain = planned->second.in_domain && !in_domain && planned->second.moves < kMostMoves &&
-                               !Refused(job, kind, grant.slots, /*in_domain=*/false);
+    const bool leaves_domain = !in_domain && KeepsToDomain(job, planned->second, grant.slots);
     if (kind == planned->second.kind && !leaves_domain) return std::nullopt;
     const std::string because =
         kind == planned->second.kind

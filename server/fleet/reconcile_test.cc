@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
@@ -187,6 +188,64 @@ TEST_F(ReconcileTest, RoomIsMadeBesideWhatIsGivenAwayNow) {
   const Reconciliation beside = Decide(workers, {first});
   EXPECT_EQ(beside.grants.size(), 1u);
   EXPECT_TRUE(beside.to_stop.empty());
+}
+
+// Two domains of two workers each, one of which is free. Across the domains fewer jobs would have to stop.
+TEST_F(ReconcileTest, RoomForARecipeOfOneNvlinkDomainIsMadeInOne) {
+  std::vector<v1::Worker> workers;
+  for (const char* const name : {"a1", "a2", "b1", "b2"}) {
+    v1::Worker& worker = workers.emplace_back(MakeWorker(absl::StrCat("workers/", name), "gb200-nvl72", 4));
+    worker.set_gang_address("10.0.0.1");
+    (*worker.mutable_labels())[kNvlinkDomainLabel] = std::string(name, 1);
+  }
+  v1::Job waits = MakeJob(1, v1::QUEUED, 8);
+  waits.set_worker_count(2);
+  waits.mutable_spec()->mutable_policy()->set_priority(5);
+  std::vector<v1::Job> jobs = {waits};
+  const auto run = [&](int number, const std::vector<std::string>& names) {
+    jobs.push_back(MakeJob(number, v1::RUNNING, 4));
+    for (const std::string& name : names)
+      leases_.push_back({.job = jobs.back().name(), .epoch = 1, .worker = "workers/" + name, .slots = 4});
+  };
+  run(2, {"a1"}), run(3, {"a2"}), run(4, {"b1"});
+  preempts_ = true;
+  PlanningMemory::Planned& planned = memory_.planned[waits.name()];
+  planned = {.kind = SlotKind(workers[0]), .in_domain = true};
+  const Reconciliation in_domain = Decide(workers, jobs);
+  std::set<std::string> stopped;
+  for (const auto& one : in_domain.to_stop) stopped.insert(one.job);
+  EXPECT_EQ(stopped, (std::set<std::string>{jobs[1].name(), jobs[2].name()}));
+  // They stop one after the other: it does not take what is free in both domains meanwhile.
+  for (v1::Job* const victim : {&jobs[1], &jobs[2]}) {
+    victim->set_epoch(1);
+    victim->mutable_stop()->set_save(true);
+  }
+  const std::vector<v1::Job> running = jobs;
+  const std::vector<Lease> leases = leases_;
+  const auto end = [&](size_t victim) {
+    jobs[victim].clear_stop();
+    jobs[victim].set_state(v1::QUEUED);
+    std::erase_if(leases_, [&](const Lease& lease) { return lease.job == jobs[victim].name(); });
+  };
+  end(1);
+  const Reconciliation one_has_stopped = Decide(workers, jobs);
+  EXPECT_TRUE(one_has_stopped.grants.empty());
+  EXPECT_TRUE(one_has_stopped.to_plan.empty());
+  EXPECT_TRUE(one_has_stopped.to_stop.empty());
+  EXPECT_NE(one_has_stopped.waits.at(waits.name()).reason.find("make room in one NVLink domain"), std::string::npos);
+  end(2);
+  const Reconciliation both_have = Decide(workers, jobs);
+  ASSERT_GE(both_have.grants.size(), 1u);
+  EXPECT_EQ(both_have.grants[0].job, waits.name());
+  EXPECT_EQ(std::set<std::string>(both_have.grants[0].workers.begin(), both_have.grants[0].workers.end()),
+            (std::set<std::string>{"workers/a1", "workers/a2"}));
+  jobs = running, leases_ = leases;
+  for (v1::Job& job : jobs) job.clear_stop();
+
+  planned.in_domain = false;
+  const Reconciliation anywhere = Decide(workers, jobs);
+  ASSERT_EQ(anywhere.to_stop.size(), 1u);
+  EXPECT_EQ(anywhere.to_stop[0].job, jobs[1].name()) << "the first by name";
 }
 
 // Two running jobs of one slot each make room for one of two slots, and stop one after the other. A third would be over at once.

@@ -4,10 +4,12 @@
 #include <memory>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "google/api/annotations.pb.h"
+#include "server/access/testing/test_users.h"
 #include "server/http/credentials.h"
 #include "server/http/handlers.h"
 #include "server/http/http_server.h"
@@ -27,9 +29,10 @@ constexpr char kJson[] = "Content-Type: application/json\r\n";
 
 class HttpAccess : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Start(nullptr); }
+  void Start(const access::Users* users) {
     SetLogSink([](std::string_view) {});
-    service_.AskForTokens();
+    service_.AskForTokens(users);
     HttpOptions options;
     options.gate = &service_.gate();
     auto started = HttpServer::Start(options, ControlPlaneHandlers(&service_.control(), nullptr), &service_.pool(),
@@ -92,6 +95,10 @@ TEST_F(HttpAccess, AViewerSeesItsProjectAndSubmitsNothing) {
   EXPECT_EQ(Ask("POST", "/v1/projects/default/jobs", kJson + viewer, "{}").code, 403);
   EXPECT_EQ(Ask("POST", "/v1/" + job.name() + ":cancel", kJson + other, "{}").code, 404);
   EXPECT_EQ(Ask("GET", "/v1/projects/default/jobs", viewer).Json()["total_size"], 1);
+  const auto projects = [this](const std::string& who) { return Ask("GET", "/v1/projects", who).Json()["projects"].dump(); };
+  EXPECT_EQ(projects(viewer), R"([{"name":"projects/default"}])");
+  EXPECT_EQ(projects(other), R"([{"name":"projects/other"}])") << "it has no jobs yet";
+  EXPECT_EQ(projects(Bearer(service_.MakeToken(v1::OPERATOR))), R"([{"name":"projects/default"}])");
 }
 
 TEST_F(HttpAccess, ThePageSignsInByACookieWhichOthersCannotUse) {
@@ -100,13 +107,13 @@ TEST_F(HttpAccess, ThePageSignsInByACookieWhichOthersCannotUse) {
   const std::string body = absl::StrCat("{\"token\": \"", made.secret(), "\"}");
   const Answer in = Ask("POST", "/session", kJson, body);
   ASSERT_EQ(in.code, 200) << in.body;
-  EXPECT_EQ(in.Json()["role"], "viewer");
+  EXPECT_EQ(in.Json()["roles"], nlohmann::json::parse(R"([{"role": "viewer", "project": "projects/default"}])"));
   EXPECT_FALSE(absl::StrContains(in.body, made.secret()));
   std::smatch cookie;
   ASSERT_TRUE(std::regex_search(in.head, cookie, std::regex("Set-Cookie: (legoai_token=[^;]*)(.*)")));
   for (const char* part : {"HttpOnly", "SameSite=Strict", "Path=/"}) EXPECT_TRUE(absl::StrContains(cookie[2].str(), part));
   const std::string with = absl::StrCat("Cookie: theme=dark; ", cookie[1].str(), "\r\n");
-  EXPECT_EQ(Ask("GET", "/session", with).Json()["token"], made.token().name());
+  EXPECT_EQ(Ask("GET", "/session", with).Json()["name"], made.token().name());
   EXPECT_EQ(Ask("GET", "/v1/server", with).code, 200);
   // With the cookie, too, a page of another site may neither sign somebody in nor change anything.
   const std::string evil = "Origin: http://evil.example\r\n";
@@ -150,6 +157,71 @@ TEST_F(HttpAccess, StrangersAreAnsweredSoOftenAndNoMore) {
   EXPECT_GE(refused, 100);
   // Who is known is answered all the same.
   EXPECT_EQ(Ask("GET", "/v1/server", Bearer(service_.MakeToken(v1::VIEWER, "projects/default"))).code, 200);
+}
+
+// The same door for users whom an OpenID provider vouches for.
+class HttpUsers : public HttpAccess {
+ protected:
+  void SetUp() override { Start(&users_.users()); }
+  std::string BearerOf(const std::vector<std::string>& groups) const {
+    return absl::StrCat("Authorization: Bearer ", users_.Token(groups), "\r\n");
+  }
+
+  const access::TestUsers users_{access::GrantText("lookers", "viewer", "default")};
+};
+
+TEST_F(HttpUsers, NoMethodAnswersWhoHasNoRoleOrIsNotVouchedFor) {
+  const std::string nobody = BearerOf({"others"});
+  const std::string forged =
+      absl::StrCat("Authorization: Bearer ", oidc::TestKey::Ec("e1").Sign(users_.Claims({"lookers"})), "\r\n");
+  const auto* service = v1::GetJobRequest::descriptor()->file()->FindServiceByName("ControlPlane");
+  for (int i = 0; i < service->method_count(); ++i) {
+    const auto& rule = service->method(i)->options().GetExtension(google::api::http);
+    const bool reads = rule.has_get();
+    const std::string path = PathOf(reads ? rule.get() : rule.post()), method = reads ? "GET" : "POST";
+    const std::string body = reads ? "" : "{}", type = reads ? "" : kJson;
+    EXPECT_EQ(Ask(method, path, type + nobody, body).code, 403) << path;
+    EXPECT_EQ(Ask(method, path, type + forged, body).code, 401) << path;
+  }
+  for (const char* path : {"/v1/events", "/metrics", "/session"}) {
+    EXPECT_EQ(Ask("GET", path, nobody).code, 403) << path;
+    EXPECT_EQ(Ask("GET", path, forged).code, 401) << path;
+  }
+  for (const char* path : {"/v1/server", "/metrics", "/session"})
+    EXPECT_EQ(Ask("GET", path, BearerOf({"lookers"})).code, 200) << path;
+}
+
+TEST_F(HttpUsers, ThePageSignsInWithAProvidersToken) {
+  const v1::Job job = service_.Create("seen");
+  const auto sign_in = [&](const std::string& token) {
+    return Ask("POST", "/session", kJson, absl::StrCat("{\"token\": \"", token, "\"}"));
+  };
+  const std::string token = users_.Token({"lookers"});
+  const Answer in = sign_in(token);
+  ASSERT_EQ(in.code, 200) << in.body;
+  EXPECT_EQ(in.Json()["name"], "users/anna@example.org");
+  EXPECT_EQ(in.Json()["roles"], nlohmann::json::parse(R"([{"role": "viewer", "project": "projects/default"}])"));
+  EXPECT_FALSE(absl::StrContains(in.body, token));
+  std::smatch cookie;
+  ASSERT_TRUE(std::regex_search(in.head, cookie, std::regex("Set-Cookie: (legoai_token=[^;]*)(.*Max-Age=(\\d+).*)")));
+  EXPECT_NEAR(std::stoi(cookie[3]), 3660, 30);  // as long as the token counts
+  const std::string with = absl::StrCat("Cookie: ", cookie[1].str(), "\r\n");
+  EXPECT_EQ(Ask("GET", "/v1/" + job.name(), with).Json()["spec"]["display_name"], "seen");
+  EXPECT_EQ(Ask("POST", "/v1/projects/default/jobs", kJson + with, "{}").code, 403);
+  EXPECT_EQ(sign_in(users_.Token({"others"})).code, 403);
+  EXPECT_EQ(sign_in(token.substr(0, token.size() - 6)).code, 401);
+}
+
+// A browser would drop such a cookie without a word.
+TEST_F(HttpUsers, ATokenThatNoBrowserKeepsIsRefusedAtSignInAlone) {
+  nlohmann::json claims = users_.Claims({"lookers"});
+  claims["more"] = std::string(11'500, 'x');
+  const std::string token = users_.key().Sign(claims);
+  const Answer in = Ask("POST", "/session", kJson, absl::StrCat("{\"token\": \"", token, "\"}"));
+  EXPECT_EQ(in.code, 400) << in.body;
+  EXPECT_TRUE(absl::StrContains(in.body, "longer than a browser keeps")) << in.body;
+  EXPECT_FALSE(absl::StrContains(in.head, "Set-Cookie"));
+  EXPECT_EQ(Ask("GET", "/v1/server", absl::StrCat("Authorization: Bearer ", token, "\r\n")).code, 200);
 }
 
 TEST(Credentials, TheHeaderWinsAndWhatCannotBeReadIsNotPassedOver) {

@@ -44,14 +44,17 @@ std::string SessionCookie(std::string_view secret, int64_t seconds, bool secure)
 }
 
 std::string IdentityJson(const access::Identity& who) {
-  return nlohmann::ordered_json{{"token", who.token}, {"role", EnumText(who.role)}, {"project", who.project}}.dump();
+  using Json = nlohmann::ordered_json;
+  Json roles = Json::array();
+  for (const access::Grant& grant : who.grants) roles.push_back({{"role", EnumText(grant.role)}, {"project", grant.project}});
+  return Json{{"name", access::NameOf(who)}, {"roles", roles}}.dump();
 }
 
 absl::StatusOr<std::string> ReadSignIn(const std::string& body) {
   const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (json.is_object() && json.size() == 1 && json.contains("token") && json["token"].is_string())
     return json["token"].get<std::string>();
-  return FieldError("token", "", "must be sent as {\"token\": \"lego_...\"}; with an empty one the browser forgets it");
+  return FieldError("token", "", "must be sent as {\"token\": \"...\"}; with an empty one the browser forgets it");
 }
 
 }  // namespace legoai::server

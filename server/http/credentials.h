@@ -22,10 +22,13 @@ std::string SecretOf(std::string_view authorization, std::string_view cookies);
 // Of Set-Cookie: keeps the secret for `seconds`; 0: forgets it. `secure`: only ever sent over TLS.
 std::string SessionCookie(std::string_view secret, int64_t seconds, bool secure);
 
-// What /session says to who has signed in: {"token", "role", "project"}.
+// What browsers keep of one cookie, with its name and attributes (RFC 6265).
+inline constexpr size_t kMostCookieBytes = 4096;
+
+// What /session says to who has signed in: {"name": "tokens/01J...", "roles": [{"role", "project"}]}.
 std::string IdentityJson(const access::Identity& who);
 
-// The secret in {"token": "lego_..."}, the body of a sign-in; empty: sign out. Errors: FieldError.
+// The token in {"token": "..."}, the body of a sign-in; empty: sign out. Errors: FieldError.
 absl::StatusOr<std::string> ReadSignIn(const std::string& body);
 
 }  // namespace legoai::server

@@ -63,6 +63,7 @@ Handlers ControlPlaneHandlers(ControlPlane* control, std::function<void()> befor
       {"GetStepTrace", Unary(control, &ControlPlane::GetStepTrace)},
       {"ListLogs", Unary(control, &ControlPlane::ListLogs)},
       {"GetFlightRecord", Unary(control, &ControlPlane::GetFlightRecord)},
+      {"ListProjects", Unary(control, &ControlPlane::ListProjects)},
       {"ListWorkers", Unary(control, &ControlPlane::ListWorkers)},
       {"GetWorker", Unary(control, &ControlPlane::GetWorker)},
       {"DrainWorker", Unary(control, &ControlPlane::DrainWorker)},

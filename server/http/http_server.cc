@@ -331,9 +331,17 @@ void Server::Session(const Shared& exchange) {
     return exchange->ReplyJson(200, "{}", {{"Set-Cookie", SessionCookie("", 0, options_.tls != nullptr)}});
   const auto who = access::Enter(options_.gate, *secret, ClientOf(exchange->remote()), "/session");
   if (!who.ok()) return ReplyError(*exchange, who.status(), HttpCode(who.status().code()));
-  options_.gate->Record(*who, exchange->remote(), "/session", "", absl::OkStatus());
   const int64_t seconds = std::max<int64_t>(1, (who->expire_time_us - absl::ToUnixMicros(absl::Now())) / 1'000'000);
-  exchange->ReplyJson(200, IdentityJson(*who), {{"Set-Cookie", SessionCookie(*secret, seconds, options_.tls != nullptr)}});
+  const std::string cookie = SessionCookie(*secret, seconds, options_.tls != nullptr);
+  absl::Status status;
+  if (cookie.size() > kMostCookieBytes) {
+    status = FieldError("token", "",
+                        "is longer than a browser keeps, which is 4 KiB: have the identity provider put less into it, or take one "
+                        "that `lego token create` made");
+  }
+  options_.gate->Record(*who, exchange->remote(), "/session", "", status);
+  if (!status.ok()) return ReplyError(*exchange, status, 400);
+  exchange->ReplyJson(200, IdentityJson(*who), {{"Set-Cookie", cookie}});
 }
 
 void Server::CallMethod(const Shared& exchange) {

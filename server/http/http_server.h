@@ -35,7 +35,7 @@ struct HttpOptions {
   // the numbers of one client (an address, or 64 bits of IPv6), which allow for a page in several tabs and some users behind a
   // proxy.
   int64_t max_body_bytes = 4 << 20;
-  int64_t max_header_bytes = 16 << 10;
+  int64_t max_header_bytes = 32 << 10;  // of which a token may have 16 KiB
   double header_seconds = 10;  // from the first byte of a request to the end of its headers
   double body_seconds = 60;    // from there to the end of its body
   int max_connections = 512;

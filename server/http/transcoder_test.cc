@@ -35,6 +35,7 @@ TEST_F(TranscoderTest, EveryMethodIsReachedByItsPath) {
   EXPECT_EQ(MethodOf("GET", job + "/plan"), "GetPlan");
   EXPECT_EQ(MethodOf("GET", job + "/metrics"), "QueryMetrics");
   EXPECT_EQ(MethodOf("GET", job + "/flightRecord"), "GetFlightRecord");
+  EXPECT_EQ(MethodOf("GET", "/v1/projects"), "ListProjects");
   EXPECT_EQ(MethodOf("GET", "/v1/workers"), "ListWorkers");
   EXPECT_EQ(MethodOf("GET", "/v1/workers/w"), "GetWorker");
   EXPECT_EQ(MethodOf("POST", "/v1/workers/w:drain"), "DrainWorker");

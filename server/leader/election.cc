@@ -59,6 +59,11 @@ bool Election::has_started() const {
   return started_;
 }
 
+bool Election::has_given_up() const {
+  const MutexLock lock(mutex_);
+  return !end_.ok();
+}
+
 absl::Status Election::LeadAlone() {
   ASSIGN_OR_RETURN(auto store, store::OpenStore(options_.store_url, options_.sqlite, options_.postgres));
   auto reign = std::make_shared<Reign>(std::move(store), std::make_shared<ReignSigns>(), options_.controller, notifier_,
@@ -81,6 +86,7 @@ void Election::Work() {
     }
     if (why_no_longer) StepDown(*why_no_longer);
     if (!leads) Follow();
+    if (has_given_up()) return;  // whatever becomes of the other server while this one ends
     const absl::Duration pause = this->reign() != nullptr ? kGuardInterval : options_.lease / kRenewalsInLease;
     if (!bell_.SleepUntil(Clock::now() + absl::ToChronoNanoseconds(pause))) return;
   }
@@ -314,24 +320,28 @@ bool Election::DescribeWait(v1::Job* job) const {
   return leading != nullptr && leading->controller().DescribeWait(job);
 }
 
+template <typename Call>
+auto Election::WithController(const std::function<bool()>& cancel, const Call& call)
+    -> decltype(call(std::declval<Controller&>(), cancel)) {
+  const auto leading = reign();
+  if (leading == nullptr) return NotLeader();
+  auto answer = call(leading->controller(), [&] { return leading->over() || (cancel && cancel()); });
+  if (absl::IsCancelled(answer.status()) && leading->over()) return NotLeader();
+  return answer;
+}
+
 absl::StatusOr<v1::PlanResult> Election::Plan(const v1::PlanRequest& request,
                                               const std::function<void(const v1::PlanningProgress&)>& progress,
                                               const std::function<bool()>& cancel) {
-  const auto leading = reign();
-  if (leading == nullptr) return NotLeader();
-  const auto over = [&] { return leading->over() || (cancel && cancel()); };
-  auto result = leading->controller().Plan(request, progress, over);
-  if (absl::IsCancelled(result.status()) && leading->over()) return NotLeader();
-  return result;
+  return WithController(cancel, [&](Controller& controller, const std::function<bool()>& over) {
+    return controller.Plan(request, progress, over);
+  });
 }
 
 absl::StatusOr<v1::Estimate> Election::Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) {
-  const auto leading = reign();
-  if (leading == nullptr) return NotLeader();
-  const auto over = [&] { return leading->over() || (cancel && cancel()); };
-  auto estimate = leading->controller().Simulate(request, over);
-  if (absl::IsCancelled(estimate.status()) && leading->over()) return NotLeader();
-  return estimate;
+  return WithController(cancel, [&](Controller& controller, const std::function<bool()>& over) {
+    return controller.Simulate(request, over);
+  });
 }
 
 absl::Status Election::Write(const std::function<absl::Status(store::Transaction&)>& work) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -102,6 +103,12 @@ class Election : public Fleet, public store::Store {
   void NotSeen(const absl::Status& why);
   void Tell(const absl::Status& trouble);
   bool has_started() const;
+  bool has_given_up() const;
+  // `call` with the controller of this server's reign, and what says whether it is to be given up: where the reign is over, which
+  // is NotLeaderError, or `cancel` says so.
+  template <typename Call>
+  auto WithController(const std::function<bool()>& cancel, const Call& call)
+      -> decltype(call(std::declval<Controller&>(), cancel));
 
   const ElectionOptions options_;
   Notifier* const notifier_;

@@ -351,12 +351,26 @@ TEST_F(ElectionTest, AnAddressThatAnotherServerAdvertisesIsRefused) {
   EXPECT_EQ(violation->field(), "--advertise_address");
   EXPECT_TRUE(first->leads());
   EXPECT_FALSE(first->ended);
-  // One that was started again finds its own row, which stands still.
-  second.reset();
-  first.reset();
+}
+
+// As where its machine was lost, and the database has not noticed: the one before still has the lock, and its row stands still.
+TEST_F(ElectionTest, OneThatIsStartedAgainTakesOverFromItselfAndThatOneNeverLeadsAgain) {
+  auto first = Begin("same:1");
+  ASSERT_TRUE(first->leads());
+  first->stands_still = true;
+  absl::SleepFor(absl::Milliseconds(100));  // what it had asked for is answered
   auto again = Begin("same:1");
-  EXPECT_TRUE(Within([&] { return again->leads(); }));
-  EXPECT_FALSE(again->ended);
+  EXPECT_FALSE(again->leads()) << "the lease of the one before is not over";
+  EXPECT_TRUE(Within([&] { return again->leads() || again->ended; }));
+  EXPECT_FALSE(again->ended) << again->why_ended;
+  // It wakes, and finds another that lives under its address: it ends, also where that one goes meanwhile.
+  first->stands_still = false;
+  EXPECT_TRUE(Within([&] { return first->ended.load(); }));
+  again.reset();
+  absl::SleepFor(absl::Seconds(2));  // ten looks, two leases
+  EXPECT_FALSE(first->leads());
+  auto third = Begin("same:1");
+  EXPECT_TRUE(Within([&] { return third->leads(); }));
 }
 
 TEST_F(ElectionTest, OverSqliteOneServerLeadsByItself) {

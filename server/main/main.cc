@@ -45,6 +45,7 @@
 #include "server/leader/election.h"
 #include "server/leader/leader_client.h"
 #include "server/main/listen_address.h"
+#include "server/main/oidc_users.h"
 #include "server/metrics/log.h"
 #include "server/metrics/registry.h"
 #include "server/metrics/store_metrics.h"
@@ -67,6 +68,15 @@ ABSL_FLAG(std::string, first_token_file, "",
 ABSL_FLAG(std::string, audit_log, "",
           "file for what was done by whom, with --tokens; DATA/audit.jsonl if not given. Rotated at 64 MiB; 16 files are kept");
 ABSL_FLAG(double, calls_per_second, 200, "that one token may make in the long run; 0: as many as its holder likes");
+ABSL_FLAG(std::string, oidc_issuer, "",
+          "with --tokens: the OpenID provider whose tokens are taken, too, exactly as their claim iss names it");
+ABSL_FLAG(std::string, oidc_audience, "", "what this server is called there: their claim aud is, or contains, it");
+ABSL_FLAG(std::string, oidc_jwks, "",
+          "where the provider's keys are (a JWK Set): https://... , read every hour and when a key is not known, or a file");
+ABSL_FLAG(std::string, oidc_tls_ca, "", "PEM file of the certificates by which that URL is known; the system's if not given");
+ABSL_FLAG(std::string, oidc_roles, "", "TOML file that says what the provider's groups may do: [[grant]] group, role, project");
+ABSL_FLAG(std::string, oidc_groups_claim, "groups", "the claim that has a user's groups: a list of texts, or one text");
+ABSL_FLAG(std::string, oidc_name_claim, "sub", "the claim that users are shown by, such as email; sub where it is missing");
 ABSL_FLAG(std::string, tls_cert, "",
           "PEM file of this server's certificate, with its chain: gRPC and HTTP speak TLS; read anew when it changes");
 ABSL_FLAG(std::string, tls_key, "", "PEM file of its key");
@@ -334,16 +344,29 @@ absl::StatusOr<std::string> FileOf(const char* flag, const std::string& given, c
 // Where tokens are asked for: the gate, and what is written down of those who pass it.
 struct Access {
   std::unique_ptr<access::AuditLog> audit;
+  std::unique_ptr<access::Users> users;  // null: there are tokens alone
   std::unique_ptr<access::Gate> gate;  // null: nobody is asked
 };
 
-absl::StatusOr<Access> MakeAccess(store::Store* store) {
+OidcFlags ReadOidcFlags() {
+  return {.issuer = absl::GetFlag(FLAGS_oidc_issuer),
+          .audience = absl::GetFlag(FLAGS_oidc_audience),
+          .jwks = absl::GetFlag(FLAGS_oidc_jwks),
+          .tls_ca = absl::GetFlag(FLAGS_oidc_tls_ca),
+          .roles = absl::GetFlag(FLAGS_oidc_roles),
+          .groups_claim = absl::GetFlag(FLAGS_oidc_groups_claim),
+          .name_claim = absl::GetFlag(FLAGS_oidc_name_claim)};
+}
+
+absl::StatusOr<Access> MakeAccess(store::Store* store, std::unique_ptr<access::Users> users) {
   Access made;
+  made.users = std::move(users);
   if (!absl::GetFlag(FLAGS_tokens)) return made;
   ASSIGN_OR_RETURN(const auto audit, FileOf("--audit_log", absl::GetFlag(FLAGS_audit_log), "audit.jsonl"));
   ASSIGN_OR_RETURN(made.audit, access::AuditLog::Open(audit));
   access::GateOptions options;
   options.audit = made.audit.get();
+  options.users = made.users.get();
   options.calls_per_second = absl::GetFlag(FLAGS_calls_per_second);
   if (!(options.calls_per_second >= 0 && options.calls_per_second <= 1e9))
     return FieldError("--calls_per_second", absl::StrCat(options.calls_per_second), "must be 0 or more");
@@ -394,6 +417,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const ListenAddress& ad
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server must see that the port is in use
   SetKeepalive(Keepalive(), &builder);
+  SetMetadataLimit(&builder);
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
   const std::string target = ToText(address);
   builder.AddListeningPort(target, GrpcCredentials(), port);
@@ -466,6 +490,7 @@ absl::Status Serve() {
   ASSIGN_OR_RETURN(const auto url, StoreUrl());
   ASSIGN_OR_RETURN(const auto store_text, store::StoreText(url));
   ASSIGN_OR_RETURN(const auto leader_security, LeaderSecurity(url));
+  ASSIGN_OR_RETURN(auto oidc_users, MakeUsers(ReadOidcFlags(), absl::GetFlag(FLAGS_tokens)));
 
   Notifier notifier;
   Metrics metrics;
@@ -478,7 +503,7 @@ absl::Status Serve() {
   LeaderClient leader([&election] { return election.Leading(); }, leader_security);
   ControlPlane control_plane(&election, &election, &notifier, NowUs);
 
-  ASSIGN_OR_RETURN(const auto asked, MakeAccess(&election));
+  ASSIGN_OR_RETURN(const auto asked, MakeAccess(&election, std::move(oidc_users)));
   access::Gate* const gate = asked.gate.get();
   access::Tokens tokens(&election, gate, NowUs);
   RETURN_IF_ERROR(PrepareTokens(&tokens, gate, election));
@@ -534,6 +559,7 @@ int main(int argc, char** argv) {
                                                             : legoai::server::Serve();
   if (status.ok()) return 0;
   legoai::server::LogError(std::string(status.message()));
-  const bool of_the_call = legoai::GetFieldViolation(status) && !absl::IsDataLoss(status) && !absl::IsUnavailable(status);
+  const bool of_the_call = legoai::GetFieldViolation(status) && !absl::IsDataLoss(status) && !absl::IsUnavailable(status) &&
+                           !absl::IsResourceExhausted(status);
   return of_the_call ? 2 : 1;
 }

@@ -89,7 +89,7 @@ expect(401, ask("/session", {"token": "wrong"}))
 cookie = expect(200, ask("/session", {"token": secret("viewer")}))[2]["Set-Cookie"]
 for part in ("HttpOnly", "SameSite=Strict", "Path=/"): assert part in cookie, cookie
 expect(200, ask(jobs, Cookie=cookie.split(";")[0]))
-assert json.loads(expect(200, ask("/session", Cookie=cookie.split(";")[0]))[1])["role"] == "viewer"
+assert json.loads(expect(200, ask("/session", Cookie=cookie.split(";")[0]))[1])["roles"][0]["role"] == "viewer"
 # Signed in or not, a page of another site does nothing.
 expect(403, ask("/session", {"token": secret("viewer")}, Origin="http://evil.example"))
 expect(403, ask("/v1/plan", {}, Cookie=cookie.split(";")[0], Origin="http://evil.example"))

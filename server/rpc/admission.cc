@@ -57,15 +57,12 @@ absl::Status AdmitCall(const Caller& caller, const std::string& method, const go
   LogFields about;
   if (absl::StrContains(resource, "/jobs/")) about.job = resource;
   if (absl::StartsWith(resource, "workers/")) about.worker = resource;
-  if (caller.who.token.empty()) {
+  const std::string name = access::NameOf(caller.who);
+  if (name.empty()) {
     LogInfo("call", about, {{"method", method}, {"resource", resource}, {"way", caller.way}, {"remote", caller.remote}});
   } else {
     LogInfo("call", about,
-            {{"method", method},
-             {"resource", resource},
-             {"way", caller.way},
-             {"remote", caller.remote},
-             {"token", caller.who.token}});
+            {{"method", method}, {"resource", resource}, {"way", caller.way}, {"remote", caller.remote}, {"caller", name}});
   }
   return absl::OkStatus();
 }

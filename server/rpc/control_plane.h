@@ -51,6 +51,7 @@ class ControlPlane {
                                                   const std::function<bool()>& cancelled);
   absl::StatusOr<v1::ListLogsResponse> ListLogs(const v1::ListLogsRequest& request);
   absl::StatusOr<v1::FlightRecord> GetFlightRecord(const v1::GetFlightRecordRequest& request);
+  absl::StatusOr<v1::ListProjectsResponse> ListProjects(const v1::ListProjectsRequest& request);
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers(const v1::ListWorkersRequest& request);
   absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
   absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);

@@ -79,7 +79,7 @@ class Service final : public v1::AccessControl::CallbackService {
       Outcome outcome{access::CheckRight(*who, call, request), ""};
       if (outcome.status.ok()) outcome.status = CheckKnown(*request, "");
       if (outcome.status.ok()) outcome = handler(*who);
-      LogInfo("call", {}, {{"method", method}, {"way", "grpc"}, {"remote", context->peer()}, {"token", who->token}});
+      LogInfo("call", {}, {{"method", method}, {"way", "grpc"}, {"remote", context->peer()}, {"caller", access::NameOf(*who)}});
       if (gate_ != nullptr) gate_->Record(*who, context->peer(), call, outcome.resource, outcome.status);
       reactor->Finish(ToGrpcStatus(outcome.status));
     });

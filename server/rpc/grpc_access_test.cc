@@ -15,6 +15,8 @@
 #include "proto/errors.h"
 #include "proto/legoai/v1/access.grpc.pb.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "proto/testing/assert_ok.h"
+#include "server/access/testing/test_users.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/testing/grpc_client.h"
 #include "server/rpc/testing/test_service.h"
@@ -207,6 +209,110 @@ TEST_F(GrpcAccess, TwoTokensAtOnceAreNone) {
   context.AddMetadata("authorization", absl::StrCat("Bearer ", service_.MakeToken(v1::OPERATOR).secret()));
   v1::ServerInfo info;
   EXPECT_EQ(stub->GetServerInfo(&context, {}, &info).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+// The same door for users whom an OpenID provider vouches for.
+class GrpcUsers : public GrpcAccess {
+ protected:
+  void SetUp() override {
+    service_.AskForTokens(&users_.users());
+    address_ = service_.StartServer();
+  }
+  std::unique_ptr<v1::ControlPlane::Stub> StubWith(const std::string& token) {
+    return v1::ControlPlane::NewStub(ChannelWith(token));
+  }
+
+  const access::TestUsers users_{access::GrantText("lookers", "viewer", "default") +
+                                 access::GrantText("lookers", "editor", "other") + access::GrantText("ops", "operator")};
+};
+
+TEST_F(GrpcUsers, NoMethodAnswersWhoHasNoRoleOrIsNotVouchedFor) {
+  const auto nobody = ChannelWith(users_.Token({"others"}));
+  const auto forged = ChannelWith(oidc::TestKey::Ec("e1").Sign(users_.Claims({"ops"})));
+  nlohmann::json claims = users_.Claims({"ops"});
+  claims["exp"] = claims["exp"].get<int64_t>() - 7200;
+  const auto late = ChannelWith(users_.key().Sign(claims));
+  int methods = 0;
+  for (const auto* file : {v1::GetJobRequest::descriptor()->file(), v1::Token::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m, ++methods) {
+        const auto* method = file->service(s)->method(m);
+        const std::string path = absl::StrCat(file->service(s)->full_name(), "/", method->name());
+        EXPECT_EQ(CodeOf(nobody, path, method->server_streaming(), ""), grpc::StatusCode::PERMISSION_DENIED) << path;
+        EXPECT_EQ(CodeOf(forged, path, method->server_streaming(), ""), grpc::StatusCode::UNAUTHENTICATED) << path;
+        EXPECT_EQ(CodeOf(late, path, method->server_streaming(), ""), grpc::StatusCode::UNAUTHENTICATED) << path;
+      }
+    }
+  }
+  EXPECT_GT(methods, 24);
+}
+
+TEST_F(GrpcUsers, AUserDoesWhatTheirGroupsMayAndIsOnRecord) {
+  const v1::Job job = service_.Create("seen");
+  const auto stub = StubWith(users_.Token({"lookers"}));
+  v1::GetJobRequest get;
+  get.set_name(job.name());
+  v1::Job answer;
+  {
+    CallContext context;
+    const grpc::Status status = stub->GetJob(&context, get, &answer);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  v1::CreateJobRequest create;
+  *create.mutable_spec() = job.spec();
+  create.set_parent("projects/default");
+  {
+    CallContext context;
+    const absl::Status refused = FromGrpcStatus(stub->CreateJob(&context, create, &answer));
+    EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+    EXPECT_TRUE(absl::StrContains(refused.message(), "users/anna@example.org")) << refused;
+  }
+  create.set_parent("projects/other");
+  {
+    CallContext context;
+    const grpc::Status status = stub->CreateJob(&context, create, &answer);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  ASSERT_OK_AND_ASSIGN(const auto records, service_.audit().Latest(10, "CreateJob"));
+  ASSERT_EQ(records.size(), 2u);
+  for (const v1::AuditRecord& record : records) {
+    EXPECT_EQ(record.issuer(), oidc::kTestIssuer);
+    EXPECT_EQ(record.subject(), "f3a1-anna");
+    EXPECT_EQ(record.user(), "anna@example.org");
+  }
+  EXPECT_EQ(records[0].outcome(), "OK");
+  EXPECT_EQ(records[0].role(), v1::EDITOR);
+  EXPECT_EQ(records[1].outcome(), "PERMISSION_DENIED");
+  EXPECT_EQ(records[1].role(), v1::VIEWER);
+}
+
+// gRPC itself would take 8 KiB.
+TEST_F(GrpcUsers, ALongTokenArrivesWholeAndALongerOneIsRefusedByName) {
+  nlohmann::json claims = users_.Claims({"ops"});
+  const auto code = [&](size_t bytes) {
+    claims["more"] = std::string(bytes, 'x');
+    CallContext context;
+    v1::ServerInfo info;
+    return FromGrpcStatus(StubWith(users_.key().Sign(claims))->GetServerInfo(&context, {}, &info));
+  };
+  EXPECT_TRUE(code(11'500).ok()) << code(11'500);
+  const absl::Status refused = code(13'000);
+  EXPECT_TRUE(absl::IsUnauthenticated(refused)) << refused;
+  ASSERT_TRUE(GetFieldViolation(refused)) << refused;
+  EXPECT_EQ(GetFieldViolation(refused)->field(), "token: size");
+}
+
+TEST_F(GrpcUsers, AWatchEndsWithItsToken) {
+  const v1::Job job = service_.Create();
+  nlohmann::json claims = users_.Claims({"ops"});
+  claims["exp"] = claims["iat"].get<int64_t>() - 55;  // counts five seconds more
+  const auto stub = StubWith(users_.key().Sign(claims));
+  testing::WatchCall watch(stub.get(), job.name());
+  ASSERT_TRUE(watch.Read());
+  while (watch.Read()) {
+  }
+  const absl::Status status = watch.Finish();
+  EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
 }
 
 TEST(MakeChannel, SendsNoTokenInClearToAnotherMachine) {

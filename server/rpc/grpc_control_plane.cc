@@ -61,6 +61,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   LEGOAI_CALL(GetStepTrace, TraceFile)
   LEGOAI_CALL(ListLogs, ListLogsResponse)
   LEGOAI_CALL(GetFlightRecord, FlightRecord)
+  LEGOAI_CALL(ListProjects, ListProjectsResponse)
   LEGOAI_CALL(ListWorkers, ListWorkersResponse)
   LEGOAI_CALL(GetWorker, Worker)
   LEGOAI_CALL(DrainWorker, Worker)

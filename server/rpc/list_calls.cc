@@ -135,6 +135,17 @@ absl::Status FillRankReports(store::ReadTransaction& transaction, const v1::Job&
 
 }  // namespace
 
+absl::StatusOr<v1::ListProjectsResponse> ControlPlane::ListProjects(const v1::ListProjectsRequest&) {
+  v1::ListProjectsResponse response;
+  const absl::Status status = store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto projects, transaction.ListProjects());
+    for (const std::string& project : projects) response.add_projects()->set_name(project);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return response;
+}
+
 absl::StatusOr<v1::ListJobsResponse> ControlPlane::ListJobs(const v1::ListJobsRequest& request) {
   ASSIGN_OR_RETURN(const auto project, ParseProjectName("parent", request.parent()));
   ASSIGN_OR_RETURN(auto filter, ParseJobFilter(request.filter()));

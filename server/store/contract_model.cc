@@ -16,6 +16,7 @@ namespace {
 // What an operation answered.
 std::string Text(const absl::Status& status) { return absl::StrCat(absl::StatusCodeToString(status.code()), "\n"); }
 std::string Text(int64_t number) { return absl::StrCat(number, "\n"); }
+std::string Text(const std::string& text) { return text + "\n"; }
 std::string Text(const google::protobuf::Message& message) { return message.ShortDebugString() + "\n"; }
 std::string Text(const ReadTransaction::EarlierSubmission& earlier) {
   return absl::StrCat(earlier.job, " ", earlier.content_sha256, "\n");
@@ -73,7 +74,8 @@ class Operations {
     return
         [query = Query(), logs, after, limit, states = States(), request = Request(), worker = WorkerName()](ReadTransaction& t) {
           const std::string& job = logs.job;
-          return Text(t.GetJob(job)) + Text(t.ListJobs(query)) + Text(t.CountJobs(query)) + Text(t.JobsInStates(states)) +
+          return Text(t.GetJob(job)) + Text(t.ListJobs(query)) + Text(t.CountJobs(query)) + Text(t.ListProjects()) +
+                 Text(t.JobsInStates(states)) +
                  Text(t.FindSubmission("projects/p0", request)) + Text(t.ListTransitions(job, after, limit)) +
                  Text(t.ListAttempts(job)) + Text(t.ListCheckpoints(job)) + Text(t.ListKeptCheckpoints(job)) +
                  Text(t.GetPlan(job)) + Text(t.GetCachedPlan(request)) +

@@ -267,6 +267,16 @@ TEST_P(StoreContract, CountsByStateAreOfAllProjectsAndFollowEveryChange) {
   EXPECT_EQ(counts(), (Counts{{v1::QUEUED, 11}, {v1::RUNNING, 10}, {v1::SUCCEEDED, 10}, {v1::PLANNING, 1}}));
 }
 
+TEST_P(StoreContract, ProjectsAreThoseThatHaveJobs) {
+  const auto projects = [this] { return Read([](ReadTransaction& t) { return t.ListProjects(); }); };
+  EXPECT_THAT(projects(), IsEmpty());
+  ASSERT_TRUE(Insert(MakeJob(1, v1::SUBMITTED, "projects/other")).ok());
+  ASSERT_TRUE(Insert(MakeJob(2)).ok());
+  ASSERT_TRUE(Insert(MakeJob(3)).ok());
+  ASSERT_TRUE(Write([](Transaction& t) { return t.UpdateJob(Next(MakeJob(2), v1::CANCELLED), 1); }).ok());
+  EXPECT_THAT(projects(), ElementsAre("projects/default", "projects/other"));
+}
+
 TEST_P(StoreContract, WhatBelongsToAJobNeedsIt) {
   v1::Transition transition;
   transition.set_job(JobName(1));

@@ -200,6 +200,14 @@ absl::StatusOr<std::map<v1::JobState, int64_t>> SqliteTransaction::CountJobsBySt
   return counts;
 }
 
+absl::StatusOr<std::vector<std::string>> SqliteTransaction::ListProjects() {
+  std::vector<std::string> projects;
+  Statement rows = database_.Query("SELECT project FROM job_counts GROUP BY project HAVING SUM(jobs) > 0 ORDER BY project");
+  while (rows.Next()) projects.emplace_back(rows.Text(0));
+  if (!rows.status().ok()) return rows.status();
+  return projects;
+}
+
 absl::StatusOr<std::vector<v1::Job>> SqliteTransaction::JobsInStates(const std::vector<v1::JobState>& states) {
   std::vector<std::pair<std::string, v1::Job>> found;
   for (v1::JobState state : std::set<v1::JobState>(states.begin(), states.end())) {

@@ -158,7 +158,8 @@ absl::Status PostgresConnection::Connect(const Ends& ends) {
   PQsetNoticeProcessor(connection_, [](void*, const char*) {}, nullptr);
   const auto hosts = target_.keywords.find("host");
   const int64_t several = hosts == target_.keywords.end() ? 1 : 1 + std::count(hosts->second.begin(), hosts->second.end(), ',');
-  absl::Time until = absl::Now() + several * times_.connect;
+  const absl::Time begun = absl::Now();
+  absl::Time until = begun + several * times_.connect;
   PostgresPollingStatusType state = PQstatus(connection_) == CONNECTION_BAD ? PGRES_POLLING_FAILED : PGRES_POLLING_WRITING;
   while (state == PGRES_POLLING_READING || state == PGRES_POLLING_WRITING) {
     const short events = state == PGRES_POLLING_READING ? POLLIN : POLLOUT;
@@ -168,7 +169,8 @@ absl::Status PostgresConnection::Connect(const Ends& ends) {
       ready = AwaitSocket(events, std::min(until, absl::Now() + kLook));
     }
     if (!ready) {
-      const std::string limit = absl::FormatDuration(several * times_.connect);
+      // Less than it had, where this program was told to end.
+      const std::string limit = absl::FormatDuration(absl::Trunc(until - begun, absl::Milliseconds(100)));
       return PostgresError(target_, "", absl::StrCat("it did not answer within ", limit));
     }
     state = PQconnectPoll(connection_);

@@ -137,6 +137,13 @@ absl::StatusOr<std::map<v1::JobState, int64_t>> PostgresTransaction::CountJobsBy
   return counts;
 }
 
+absl::StatusOr<std::vector<std::string>> PostgresTransaction::ListProjects() {
+  ASSIGN_OR_RETURN(const PostgresRows rows, session_.Ask(kListProjects, Values()));
+  std::vector<std::string> projects;
+  for (int64_t row = 0; row < rows.size(); ++row) projects.emplace_back(rows.Text(row, 0));
+  return projects;
+}
+
 absl::StatusOr<std::vector<v1::Job>> PostgresTransaction::JobsInStates(const std::vector<v1::JobState>& states) {
   return AllMessages<v1::Job>(kJobsInStates, Values(Distinct(states)));
 }

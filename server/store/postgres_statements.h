@@ -98,6 +98,8 @@ inline constexpr Sql kCountInStates = {
 // A row for each project and state, however many jobs there are.
 inline constexpr Sql kCountByState = {
     "count_by_state", "SELECT state, SUM(jobs)::bigint FROM job_counts GROUP BY state HAVING SUM(jobs) > 0"};
+inline constexpr Sql kListProjects = {
+    "list_projects", "SELECT project FROM job_counts GROUP BY project HAVING SUM(jobs) > 0 ORDER BY project"};
 inline constexpr Sql kCountJobs = {
     "count_jobs",
     "SELECT COUNT(*) FROM jobs WHERE project = $1 AND create_time_us >= $2 AND create_time_us < $3"

@@ -158,6 +158,7 @@ TEST_F(PostgresStoreTest, QuestionsCostOneRoundTripEach) {
       [&](ReadTransaction& t) { return t.CountJobs(all).status(); },
       [&](ReadTransaction& t) { return t.CountJobs(some).status(); },
       [&](ReadTransaction& t) { return t.CountJobsByState().status(); },
+      [&](ReadTransaction& t) { return t.ListProjects().status(); },
       [&](ReadTransaction& t) { return t.JobsInStates({v1::QUEUED, v1::RUNNING}).status(); },
       [&](ReadTransaction& t) { return t.FindSubmission("projects/default", "r").status(); },
       [&](ReadTransaction& t) { return t.ListTransitions(job, 0, 9).status(); },

@@ -77,6 +77,8 @@ class ReadTransaction {
   virtual absl::StatusOr<int64_t> CountJobs(const JobQuery& query) = 0;  // ignores before_id and limit
   // Of all projects; a state that is left out has none.
   virtual absl::StatusOr<std::map<v1::JobState, int64_t>> CountJobsByState() = 0;
+  // Of the projects that have jobs, by name: "projects/default".
+  virtual absl::StatusOr<std::vector<std::string>> ListProjects() = 0;
   // All jobs of all projects in one of the states, earliest first, for the controller.
   virtual absl::StatusOr<std::vector<v1::Job>> JobsInStates(const std::vector<v1::JobState>& states) = 0;
   // The job and content of an earlier submission with this request_id.

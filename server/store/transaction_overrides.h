@@ -14,6 +14,7 @@
   absl::StatusOr<std::vector<v1::Job>> ListJobs(const JobQuery& query) override; \
   absl::StatusOr<int64_t> CountJobs(const JobQuery& query) override; \
   absl::StatusOr<std::map<v1::JobState, int64_t>> CountJobsByState() override; \
+  absl::StatusOr<std::vector<std::string>> ListProjects() override; \
   absl::StatusOr<std::vector<v1::Job>> JobsInStates(const std::vector<v1::JobState>& states) override; \
   absl::StatusOr<std::optional<EarlierSubmission>> FindSubmission(const std::string& project, \
                                                                   const std::string& request_id) override; \

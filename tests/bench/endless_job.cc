@@ -2,10 +2,15 @@
 
 #include <stdexcept>
 
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "proto/enum_text.h"
+
+ABSL_FLAG(bool, json, false, "rows as JSON");
+ABSL_FLAG(int32_t, rounds, 0, "of each kind");
 
 namespace legoai::integration {
 namespace {
@@ -74,6 +79,17 @@ void AddTimes(Rows& rows, const std::string& what, const std::vector<double>& se
                            "\"worst_seconds\": %.3f",
                            what, seconds.size(), p50, p95, worst),
            absl::StrFormat("%-22s %6d %12.3f %12.3f %14.3f", what, seconds.size(), p50, p95, worst));
+}
+
+int RoundsMain(int argc, char** argv, int rounds, const std::function<void(Rows& rows, int rounds)>& measure) {
+  absl::SetFlag(&FLAGS_rounds, rounds);
+  absl::ParseCommandLine(argc, argv);
+  return AddRows(argv[0], absl::GetFlag(FLAGS_json), [&](Rows& rows) {
+    const int asked = absl::GetFlag(FLAGS_rounds);
+    if (asked < 1) throw std::runtime_error("--rounds must be at least 1");
+    NoteTimes(rows);
+    measure(rows, asked);
+  });
 }
 
 }  // namespace legoai::integration

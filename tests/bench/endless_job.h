@@ -41,4 +41,7 @@ double UnixSeconds();
 void NoteTimes(Rows& rows);
 void AddTimes(Rows& rows, const std::string& what, const std::vector<double>& seconds);
 
+// The program of a benchmark of rounds: its flags are --json and --rounds, `rounds` unless it is given. Gives its exit code.
+int RoundsMain(int argc, char** argv, int rounds, const std::function<void(Rows& rows, int rounds)>& measure);
+
 }  // namespace legoai::integration

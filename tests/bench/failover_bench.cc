@@ -15,16 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tests/bench/bench_main.h"
 #include "tests/bench/endless_job.h"
 #include "tests/service/service_processes.h"
-
-ABSL_FLAG(bool, json, false, "rows as JSON");
-ABSL_FLAG(int32_t, rounds, 50, "of each kind");
 
 namespace legoai::integration {
 namespace {
@@ -127,9 +122,7 @@ class Failover {
 };
 
 void MeasureAll(Rows& rows, int rounds) {
-  if (rounds < 1) throw std::runtime_error("--rounds must be at least 1");
   setenv("LEGOAI_TEST_STORE", "postgresql", 1);
-  NoteTimes(rows);
   Failover failover;
   failover.Measure(rows, "killed", SIGKILL, rounds);
   failover.Measure(rows, "stopped", SIGSTOP, rounds);
@@ -139,7 +132,5 @@ void MeasureAll(Rows& rows, int rounds) {
 }  // namespace legoai::integration
 
 int main(int argc, char** argv) {
-  using namespace legoai::integration;
-  absl::ParseCommandLine(argc, argv);
-  return AddRows(argv[0], absl::GetFlag(FLAGS_json), [](Rows& rows) { MeasureAll(rows, absl::GetFlag(FLAGS_rounds)); });
+  return legoai::integration::RoundsMain(argc, argv, /*rounds=*/50, legoai::integration::MeasureAll);
 }

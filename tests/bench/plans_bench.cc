@@ -1,10 +1,13 @@
 // Planning that keeps up: jobs of a few kinds are submitted at once to the real server, which plans each kind once with lego-sim
 // and gives its plan to all others; then as many again, of which every plan is known. A worker that trains nothing is a stream of
-// this process.
+// this process. With --bound=both other kinds are planned in turns, with and without the lower bound of the step time that leaves
+// recipes out, and the plans must have the same winners.
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -26,15 +29,20 @@
 ABSL_FLAG(bool, json, false, "rows as JSON");
 ABSL_FLAG(int32_t, jobs, 1000, "submitted at once");
 ABSL_FLAG(int32_t, kinds, 10, "of jobs, each with a plan of its own");
+ABSL_FLAG(std::string, bound, "with",
+          "whether recipes are left out that a lower bound of their step time proves slower: with, without, both in turns");
 ABSL_FLAG(std::string, model, "", "of the catalog, planned for eight H100; empty: a tiny one, planned for two");
 
 namespace legoai::integration {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Stub = v1::ControlPlane::Stub;
 
 constexpr int kUsers = 16;
 constexpr double kPatienceSeconds = 1800;
+// Nothing is left out before as many recipes fit as are shown, which are fewer than these in any plan (planner/plan.h).
+constexpr int64_t kShowAll = 1000;
 
 double Since(Clock::time_point begun) { return std::chrono::duration<double>(Clock::now() - begun).count(); }
 
@@ -116,22 +124,81 @@ class Bench {
   }
 
   void Run() {
-    for (const char* const wave : {"each kind is planned once", "every plan is known"}) {
-      const auto begun = Clock::now();
-      Submit();
-      const double submitted = Since(begun);
-      if (!service::Within(kPatienceSeconds, [this] { return Unplanned() == 0; }))
-        throw std::runtime_error(absl::StrCat(Unplanned(), " jobs are not planned\n", service_.LastWords(2000)));
-      const double seconds = Since(begun), jobs = absl::GetFlag(FLAGS_jobs);
-      rows_.Add(absl::StrFormat("\"wave\": \"%s\", \"jobs\": %.0f, \"kinds\": %d, \"submitted_seconds\": %.3f, "
-                                "\"planned_seconds\": %.3f, \"plans_per_second\": %.1f",
-                                wave, jobs, absl::GetFlag(FLAGS_kinds), submitted, seconds, jobs / seconds),
-                absl::StrFormat("%.0f jobs of %d kinds, %s: submitted after %.1f s, all planned after %.1f s, %.1f a second",
-                                jobs, absl::GetFlag(FLAGS_kinds), wave, submitted, seconds, jobs / seconds));
+    const std::string bound = absl::GetFlag(FLAGS_bound);
+    if (bound != "with" && bound != "without" && bound != "both")
+      throw std::runtime_error("--bound must be with, without or both");
+    // As many before the middle as after it.
+    const std::vector<bool> turns =
+        bound == "both" ? std::vector<bool>{true, false, false, true} : std::vector<bool>{bound == "with"};
+    for (const bool bounded : turns) {
+      if (bounded) spec_.mutable_planning()->clear_top();
+      if (!bounded) spec_.mutable_planning()->set_top(kShowAll);
+      ++wave_;
+      Measure(absl::StrCat("each kind is planned once, ", bounded ? "with" : "without", " the bound"));
     }
+    Measure("every plan is known");
   }
 
  private:
+  struct Plans {
+    int64_t simulated = 0;
+    double best_seconds = 0;
+  };
+
+  void Measure(const std::string& wave) {
+    const auto begun = Clock::now();
+    Submit();
+    const double submitted = Since(begun);
+    if (!service::Within(kPatienceSeconds, [this] { return Unplanned() == 0; }))
+      throw std::runtime_error(absl::StrCat(Unplanned(), " jobs are not planned\n", service_.LastWords(2000)));
+    const double seconds = Since(begun), jobs = absl::GetFlag(FLAGS_jobs);
+    const Plans plans = LookAtPlans();
+    if (best_seconds_ != 0 && best_seconds_ != plans.best_seconds)
+      throw std::runtime_error(absl::StrCat("another recipe has won: ", plans.best_seconds, " s a step, not ", best_seconds_));
+    best_seconds_ = plans.best_seconds;
+    rows_.Add(absl::StrFormat("\"wave\": \"%s\", \"jobs\": %.0f, \"kinds\": %d, \"simulated\": %d, "
+                              "\"submitted_seconds\": %.3f, \"planned_seconds\": %.3f, \"plans_per_second\": %.1f",
+                              wave, jobs, absl::GetFlag(FLAGS_kinds), plans.simulated, submitted, seconds, jobs / seconds),
+              absl::StrFormat("%.0f jobs of %d kinds, %s: %d recipes simulated, submitted after %.1f s, all planned after %.1f s, "
+                              "%.1f a second",
+                              jobs, absl::GetFlag(FLAGS_kinds), wave, plans.simulated, submitted, seconds, jobs / seconds));
+  }
+
+  // Of the kinds that were submitted last, which differ in nothing that a step takes.
+  Plans LookAtPlans() {
+    v1::ListJobsRequest request;
+    request.set_parent("projects/default");
+    request.set_page_size(std::min(1000, absl::GetFlag(FLAGS_kinds) + 4 * kUsers));
+    v1::ListJobsResponse response;
+    Check(service::Ask(service_.stub(), &Stub::ListJobs, request, &response, 60), "ListJobs");
+    std::map<int64_t, Plans> of_kinds;  // by steps
+    for (const v1::Job& one : response.jobs()) {
+      v1::GetJobRequest get;
+      get.set_name(one.name());
+      v1::Job job;
+      Check(service::Ask(service_.stub(), &Stub::GetJob, get, &job, 60), "GetJob");
+      v1::GetPlanRequest plan;
+      plan.set_name(one.name() + "/plan");
+      v1::PlanResult result;
+      Check(service::Ask(service_.stub(), &Stub::GetPlan, plan, &result, 60), "GetPlan");
+      if (result.ranked().empty()) throw std::runtime_error("no recipe fits");
+      of_kinds[job.spec().recipe().training().steps()] = {result.captured() + result.failed(),
+                                                          result.ranked(0).step_time_seconds()};
+    }
+    Plans all;
+    for (const auto& [steps, plans] : of_kinds) {
+      all.simulated += plans.simulated;
+      if (all.best_seconds != 0 && all.best_seconds != plans.best_seconds)
+        throw std::runtime_error("two kinds have plans of other times");
+      all.best_seconds = plans.best_seconds;
+    }
+    return all;
+  }
+
+  static void Check(const grpc::Status& status, const std::string& call) {
+    if (!status.ok()) throw std::runtime_error(absl::StrCat(call, ": ", status.error_message()));
+  }
+
   void Submit() {
     std::atomic<int> next{0};
     std::atomic<bool> failed{false};
@@ -142,7 +209,8 @@ class Bench {
           v1::CreateJobRequest request;
           request.set_parent("projects/default");
           *request.mutable_spec() = spec_;
-          request.mutable_spec()->mutable_recipe()->mutable_training()->set_steps(100 + i % absl::GetFlag(FLAGS_kinds));
+          request.mutable_spec()->mutable_recipe()->mutable_training()->set_steps(
+              100 + wave_ * absl::GetFlag(FLAGS_kinds) + i % absl::GetFlag(FLAGS_kinds));
           v1::Job job;
           if (!service::Ask(service_.stub(), &v1::ControlPlane::Stub::CreateJob, request, &job, 60).ok()) failed = true;
         }
@@ -174,6 +242,8 @@ class Bench {
   service::ServiceProcesses service_;
   v1::JobSpec spec_;
   std::unique_ptr<IdleWorker> worker_;
+  int64_t wave_ = 0;          // of new kinds
+  double best_seconds_ = 0;  // of the winners' steps; 0: none is known
 };
 
 }  // namespace

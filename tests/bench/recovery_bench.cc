@@ -9,15 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/str_format.h"
 #include "tests/bench/bench_main.h"
 #include "tests/bench/endless_job.h"
 #include "tests/service/service_processes.h"
-
-ABSL_FLAG(bool, json, false, "rows as JSON");
-ABSL_FLAG(int32_t, rounds, 20, "of each kind");
 
 namespace legoai::integration {
 namespace {
@@ -77,8 +72,6 @@ class Recovery {
 };
 
 void MeasureAll(Rows& rows, int rounds) {
-  if (rounds < 1) throw std::runtime_error("--rounds must be at least 1");
-  NoteTimes(rows);
   Recovery recovery;
   recovery.Measure(
       rows, "trainer", [&] { recovery.KillTrainer(); }, /*restarts=*/true, rounds);
@@ -92,7 +85,5 @@ void MeasureAll(Rows& rows, int rounds) {
 }  // namespace legoai::integration
 
 int main(int argc, char** argv) {
-  using namespace legoai::integration;
-  absl::ParseCommandLine(argc, argv);
-  return AddRows(argv[0], absl::GetFlag(FLAGS_json), [](Rows& rows) { MeasureAll(rows, absl::GetFlag(FLAGS_rounds)); });
+  return legoai::integration::RoundsMain(argc, argv, /*rounds=*/20, legoai::integration::MeasureAll);
 }

@@ -1,5 +1,5 @@
-// demo_server [--jobs N] [--web DIR] [--port P]: the service's HTTP over a real store with rows of every kind. A job that runs
-// does two steps a second until it is cancelled or done. Prints {"port": P, ...} when it listens; ends when its standard input
+// demo_server [--jobs N] [--web DIR] [--port P]: the service's HTTP over a real store with rows of every kind, and three jobs in
+// another project. A job that runs does two steps a second until it is cancelled or done. Prints {"port": P, ...} when it listens; ends when its standard input
 // ends.
 #include <gtest/gtest.h>
 
@@ -474,6 +474,19 @@ void MakeOthers(TestService& service) {
   service.Touch(planning, [](v1::Job* row) { row->set_reason("ranks recipes for 8 slots of pool default"); });
 }
 
+void MakeOtherProject(TestService& service) {
+  store::UlidSource ids(Now, store::SystemRandom);
+  service.Write([&](store::Transaction& transaction) -> absl::Status {
+    for (int64_t i = 0; i < 3; ++i) {
+      v1::Job job = DemoJob(i, ids.Next(), Now());
+      job.set_name(absl::StrCat("projects/speech/jobs/", job.name().substr(job.name().rfind('/') + 1)));
+      job.mutable_spec()->set_display_name(absl::StrCat("whisper-", i));
+      if (auto status = transaction.InsertJob(job, std::nullopt); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  });
+}
+
 // One step of the running job; false: it has ended.
 bool Advance(TestService& service, const std::string& job, int64_t step) {
   const v1::Job now = service.Get(job);
@@ -523,6 +536,7 @@ int Main(const Flags& flags) {
   service.fleet().simulate = DemoSimulation;
   FillOldJobs(service, flags.jobs);
   MakeOthers(service);
+  MakeOtherProject(service);
   const std::string running = MakeRunning(service);
   auto workers = DemoWorkers(running);
   for (size_t i = 0; i < workers.size(); ++i) workers[i].set_last_seen_time_us(Now() - (i == 3 ? 340'000'000 : 400'000));

@@ -9,6 +9,8 @@ import { findJob, openPage, seriousFaults, startBrowser, startServer, withSoundP
 
 const { SERVER, PAGE } = process.env;
 const dist = path.join(PAGE, 'dist');
+// What does not depend on the store is looked at over SQLite alone (page_postgres_test is this over PostgreSQL).
+const testOfPageAlone = process.env.LEGOAI_TEST_STORE === 'postgresql' ? test.skip : test;
 let server;
 let browser;
 let base;
@@ -54,7 +56,7 @@ test('jobs: state with its reason, progress, filters and pages in the address', 
   await page.getByRole('button', { name: 'First', exact: true }).click();
   await page.waitForSelector('text=1–50 of 124 jobs');
 
-  await page.selectOption('select', 'failed');
+  await page.selectOption('.filters select', 'failed');
   await page.waitForFunction(
     () => [...document.querySelectorAll('.jobs tbody .badge')].every((badge) => badge.textContent === 'failed'));
   assert.match(page.url(), /state=failed/);
@@ -79,11 +81,12 @@ test('jobs are found by their id, or a part of it, as it is copied from lego or 
   }
   await page.locator('.jobs code', { hasText: id }).click();
   assert.equal(await page.evaluate(() => String(getSelection()).trim()), id);
-  assert.equal(new URL(page.url()).pathname, '/');  // a click on the id selects it; one on the row opens the job
+  // A click on the id selects it; one on the row opens the job.
+  assert.equal(new URL(page.url()).pathname, '/projects/default/jobs');
 }));
 
 // Changes are shown at most once a second; what the reader asks for is shown at once. The page's clock stands still here.
-test('the reader waits for no pause', () => withPage(async (page) => {
+testOfPageAlone('the reader waits for no pause', () => withPage(async (page) => {
   await page.clock.install();
   await page.goto(base);
   await page.waitForSelector('text=1–50 of 124 jobs');
@@ -100,6 +103,73 @@ test('the reader waits for no pause', () => withPage(async (page) => {
     assert.ok(await shown.isVisible(), range);
   }
 }));
+
+test('projects: a choice in the head, in the address, kept, and followed by lists, links and events', () => withPage(async (page) => {
+  const choice = page.getByRole('combobox', { name: 'Project', exact: true });
+  const rows = (n) => page.waitForFunction((count) => document.querySelectorAll('.jobs tbody tr').length === count, n);
+  await page.goto(base);
+  await page.waitForURL(/\/projects\/default\/jobs$/);
+  await rows(50);
+  assert.deepEqual(await choice.locator('option').allTextContents(), ['default', 'speech']);
+  await page.selectOption('.filters select', 'failed');
+  await choice.selectOption('speech');
+  await page.waitForURL(/\/projects\/speech\/jobs\?state=failed$/);
+  await rows(1);
+  assert.match(await page.locator('.jobs tbody').innerText(), /whisper-2/);
+  await page.selectOption('.filters select', '');
+  await rows(3);
+
+  // Of what happens in another project nothing is asked for.
+  const stepOf = async () => (await (await fetch(`${base}/v1/${server.running}`)).json()).progress.step;
+  const steps = async (n) => {
+    for (const end = await stepOf() + n; await stepOf() < end;) await new Promise((resolve) => setTimeout(resolve, 100));
+  };
+  await steps(4);  // what is asked for when the stream of events opens has come
+  let asked = 0;
+  page.on('request', (request) => { asked += /\/v1\/projects\/[^/]+\/jobs/.test(request.url()) ? 1 : 0; });
+  await steps(6);
+  assert.equal(asked, 0);
+  const cancelled = (await (await fetch(`${base}/v1/projects/speech/jobs`)).json()).jobs.find((job) => job.state === 'failed');
+  const again = await fetch(`${base}/v1/${cancelled.name}:retry`, {
+    method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ request_id: 'again' }),
+  });
+  assert.equal(again.status, 200);
+  await rows(4);
+
+  // Links, and a page that names no project.
+  await page.getByRole('link', { name: 'whisper-0' }).click();
+  await page.waitForSelector('h1:has-text("whisper-0")');
+  await page.locator('.crumbs').getByRole('link', { name: 'Jobs' }).click();
+  await page.waitForURL(/\/projects\/speech\/jobs$/);
+  await page.goto(base);
+  await page.waitForURL(/\/projects\/speech\/jobs$/);
+  await rows(4);
+  await page.goto(`${base}/workers`);
+  await choice.waitFor();
+  assert.equal(await choice.inputValue(), 'speech');
+  await page.getByRole('link', { name: 'Plan', exact: true }).click();
+  await page.waitForURL(/\/projects\/speech\/plan$/);
+
+  // A job of one project is none of another, and its page shows its own.
+  const id = server.running.split('/').at(-1);
+  await page.goto(`${base}/projects/speech/jobs/${id}`);
+  await page.waitForSelector('text=There is no such job');
+  await page.goto(`${base}/${server.running}`);
+  await page.waitForSelector('h1:has-text("llama-bible")');
+  assert.equal(await choice.inputValue(), 'default');
+  await choice.selectOption('speech');
+  await page.waitForURL(/\/projects\/speech\/jobs$/);
+
+  // One project alone is no choice, and the address stays short.
+  await page.route('**/v1/projects', (route) => route.fulfill({ json: { projects: [{ name: 'projects/default' }] } }));
+  await page.goto(base);
+  await rows(50);
+  assert.equal(await choice.count(), 0);
+  assert.equal(new URL(page.url()).pathname, '/');
+  await page.goto(`${base}/projects/nobody/jobs`);
+  await page.waitForSelector('text=No jobs yet');
+  assert.equal(await choice.inputValue(), 'nobody');
+}, { allowed: /status of 404/ }));
 
 test('a hundred thousand jobs', async () => {
   const large = await startServer(SERVER, ['--web', dist, '--jobs', '100000']);
@@ -173,7 +243,7 @@ test('a job: live, with charts, plan, history, logs', () => withPage(async (page
   await page.waitForSelector('.log');
   const line = (await page.locator('.log').last().innerText()).trim();
   await page.waitForFunction((old) => [...document.querySelectorAll('.log')].at(-1).innerText.trim() !== old, line);
-  await page.selectOption('select', '2');
+  await page.selectOption('main select', '2');
   await page.waitForFunction(() => {
     const shown = [...document.querySelectorAll('.log-rank')];
     return shown.length > 0 && shown.every((rank) => rank.textContent === '2');
@@ -342,7 +412,7 @@ test('workers are drained and taken back, after a question', () => withPage(asyn
   await row.locator('.badge', { hasText: 'ready' }).waitFor();
 }));
 
-test('the keyboard reaches everything', () => withPage(async (page) => {
+testOfPageAlone('the keyboard reaches everything', () => withPage(async (page) => {
   await page.goto(base);
   await page.waitForSelector('.jobs tbody tr');
   await page.keyboard.press('j');
@@ -369,7 +439,7 @@ test('the keyboard reaches everything', () => withPage(async (page) => {
   await page.waitForSelector('h1:has-text("Workers")');
 }));
 
-test('the theme follows the system, and a choice is kept', () => withPage(async (page) => {
+testOfPageAlone('the theme follows the system, and a choice is kept', () => withPage(async (page) => {
   const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   await page.goto(base);
   const dark = await background();
@@ -380,7 +450,7 @@ test('the theme follows the system, and a choice is kept', () => withPage(async 
   assert.equal(await background(), light);
 }, { colorScheme: 'dark' }));
 
-test('nothing is wider than the window, and everything has a name', async () => {
+testOfPageAlone('nothing is wider than the window, and everything has a name', async () => {
   const failed = await jobNamed('llama-hang');
   const places = ['/', '/workers', `/${server.running}`, `/${server.running}?tab=plan`, `/${server.running}?tab=history`,
     `/${server.running}?tab=step`, `/${failed}?tab=step`, `/${server.running}?tab=logs`, `/${failed}?tab=flight`, '/?q=nobody',
@@ -436,7 +506,7 @@ test('short addresses of jobs, and what the server says of its own', () => withP
   for (const icon of ['/favicon.ico', '/favicon.svg']) assert.equal((await fetch(base + icon)).status, 200, icon);
 }));
 
-test('of several servers the page says which leads', () => withPage(async (page) => {
+testOfPageAlone('of several servers the page says which leads', () => withPage(async (page) => {
   const info = { build_version: '1', start_time_us: 1, store: 'postgresql', schema_version: 3, leads: false, address: 'b:7420' };
   const leader = { address: 'a:7420', holder: 'process 7 on a', term: 2, since_us: 1 };
   await page.route('**/v1/server', (route) => route.fulfill({ json: { ...info, leader } }));
@@ -470,7 +540,7 @@ test('an attempt that failed is told at the top, with the way to its flight reco
   });
 });
 
-test('curves: smoothing, a logarithmic axis, time, zoom, another run, and a table', () => withPage(async (page) => {
+testOfPageAlone('curves: smoothing, a logarithmic axis, time, zoom, another run, and a table', () => withPage(async (page) => {
   const other = await jobNamed('llama-hang');
   await page.goto(`${base}/${server.running}?with=${other.split('/').at(-1)}`);
   await page.waitForSelector('.chart canvas');
@@ -515,7 +585,7 @@ test('curves: smoothing, a logarithmic axis, time, zoom, another run, and a tabl
   await page.waitForFunction(() => !location.search.includes('with='));
 }));
 
-test('axe finds nothing serious', async () => {
+testOfPageAlone('axe finds nothing serious', async () => {
   const failed = await jobNamed('llama-hang');
   const question = '/plan?model=llama3-8b&device=h100-sxm-80&gpus=8&nodes=1&batch=64&seq=8192';
   const places = ['/', '/workers', `/${server.running}`, `/${server.running}?tab=plan`, `/${server.running}?tab=history`,

@@ -71,6 +71,18 @@ test('a plan: live, pictures of it, two compared, one submitted', () => withPage
   assert.equal(job.spec.resources.slots, 4);
 }, { allowed: /status of 400/ }));
 
+test('what is planned is submitted to the project that is shown', () => withPage(async (page) => {
+  await page.goto(`${base}/projects/speech/plan?model=llama3-8b&device=h100-sxm-80&gpus=8&nodes=1&batch=64&seq=8192`);
+  await page.waitForSelector('h2:has-text("Why this recipe")');
+  await page.click('[aria-label="Details of rank 1"]');
+  await page.click('text=Submit this');
+  await page.waitForSelector('dialog[open] >> text=In the project speech.');
+  await page.getByLabel(/Text, an absolute path/).fill('/data/text.txt');
+  await page.locator('dialog[open] button.primary').click();
+  await page.waitForSelector('.page-head .badge:has-text("submitted")');
+  assert.match(new URL(page.url()).pathname, /^\/projects\/speech\/jobs\/01[0-9A-Z]{24}$/);
+}));
+
 test('a config.json is dropped on the Plan page; one that is none is refused', () => withPage(async (page) => {
   await page.goto(`${base}/plan`);
   const drop = (name, text) => page.evaluate(([file, content]) => {

@@ -46,8 +46,8 @@ void Client::Act() {
   if (draw < 20) return Submit();
   if (draw < 33) return Repeat();
   if (draw < 37) return RepeatWithOtherContent();
-  if (draw < 42) return Cancel();
-  if (draw < 49) return Retry();
+  if (draw < 42 && options_->ends_jobs) return Cancel();
+  if (draw < 49 && options_->ends_jobs) return Retry();
   if (draw < 70) return Get();
   Look();
 }

@@ -17,6 +17,7 @@ namespace legoai::scenarios {
 struct ClientOptions {
   std::vector<v1::JobSpec> specs;  // to choose from
   int most_active = 5;             // jobs, beyond which nothing is submitted or retried
+  bool ends_jobs = true;           // cancels some, and tries them again
 };
 
 // What a client has done. An answer that did not come counts too.

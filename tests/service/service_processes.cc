@@ -59,20 +59,21 @@ std::unique_ptr<v1::ControlPlane::Stub> MakeStub(const std::string& address) {
   return v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
 }
 
-std::vector<std::string> ServerCommand(const std::string& address, const std::string& data, const ServerTimes& times) {
-  return {"server/main/legoai-server",
+std::vector<std::string> ServerCommand(const std::string& address, const std::string& data, const ServerTimes& times,
+                                       const std::string& programs) {
+  return {programs + "server/main/legoai-server",
           "--listen=" + address,
           "--http=",
           store::TestStoreIsPostgres() ? "--store=" + store::TestStoreUrl(data) : "--data=" + data,
-          "--sim=simulator/estimate/lego-sim",
+          "--sim=" + programs + "simulator/estimate/lego-sim",
           "--lease_ttl=" + times.lease_ttl,
           "--heartbeat_interval=" + times.heartbeat_interval,
           "--replan_grace=" + times.replan_grace};
 }
 
 std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots,
-                                      const std::string& runs) {
-  return {"worker/agent/legoai-agent",
+                                      const std::string& runs, const std::string& programs) {
+  return {programs + "worker/agent/legoai-agent",
           "--server=" + server,
           "--name=" + name,
           "--slots=" + std::to_string(slots),
@@ -80,7 +81,7 @@ std::vector<std::string> AgentCommand(const std::string& server, const std::stri
           "--check=false",  // tests of agents have it
           "--runs=" + runs,
           "--data_roots=" + fs::path(runs).parent_path().string(),  // the tests' texts lie beside the runs
-          "--trainer=worker/train/legoai-trainer"};
+          "--trainer=" + programs + "worker/train/legoai-trainer"};
 }
 
 absl::StatusOr<v1::JobSpec> TinyJob(const std::string& folder, int64_t slots, int64_t steps, int64_t interval) {
@@ -148,12 +149,13 @@ void ServiceProcesses::Kill(pid_t* process) {
 
 void ServiceProcesses::KillServer() { Kill(&server_); }
 
-pid_t ServiceProcesses::StartServerAt(const std::string& address, const ServerTimes& times) const {
-  return processes_.Start(ServerCommand(address, Path("data"), times));
+pid_t ServiceProcesses::StartServerAt(const std::string& address, const ServerTimes& times, const std::string& programs) const {
+  return processes_.Start(ServerCommand(address, Path("data"), times, programs));
 }
 
-pid_t ServiceProcesses::StartAgent(const std::string& name, int slots, const std::string& servers) const {
-  return processes_.Start(AgentCommand(servers.empty() ? address_ : servers, name, slots, Path("runs")));
+pid_t ServiceProcesses::StartAgent(const std::string& name, int slots, const std::string& servers,
+                                   const std::string& programs) const {
+  return processes_.Start(AgentCommand(servers.empty() ? address_ : servers, name, slots, Path("runs"), programs));
 }
 
 std::vector<pid_t> ServiceProcesses::Trainers() const {

@@ -34,8 +34,11 @@ struct ServerTimes {
 };
 
 // The programs and their flags. Without HTTP. `data`: a folder; the store is SQLite's in it, or PostgreSQL's (test_store.h).
-std::vector<std::string> ServerCommand(const std::string& address, const std::string& data, const ServerTimes& times = {});
-std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots, const std::string& runs);
+// `programs`: the folder that they lie in, ending with a slash; empty: this build's (other_build.h has those of another).
+std::vector<std::string> ServerCommand(const std::string& address, const std::string& data, const ServerTimes& times = {},
+                                       const std::string& programs = "");
+std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots, const std::string& runs,
+                                      const std::string& programs = "");
 
 // The tiny model and text of `folder` (marked_processes.h) over up to `slots` slots, saved every `interval` steps.
 absl::StatusOr<v1::JobSpec> TinyJob(const std::string& folder, int64_t slots, int64_t steps, int64_t interval);
@@ -59,10 +62,11 @@ class ServiceProcesses {
   bool ServerEnded() const { return server_ != 0 && cli::testing::Ended(server_); }  // by itself
 
   // Another one over the same store, which must be PostgreSQL's. Does not wait; it is killed with all the others, or by Kill().
-  pid_t StartServerAt(const std::string& address, const ServerTimes& times) const;
+  // `programs` as ServerCommand takes it.
+  pid_t StartServerAt(const std::string& address, const ServerTimes& times, const std::string& programs = "") const;
 
   // Does not wait. `servers`: as --server takes them; empty: that of address().
-  pid_t StartAgent(const std::string& name, int slots, const std::string& servers = "") const;
+  pid_t StartAgent(const std::string& name, int slots, const std::string& servers = "", const std::string& programs = "") const;
   // SIGKILL, also of one that is stopped, and waits for its end. 0: nothing.
   static void Kill(pid_t* process);
   std::vector<pid_t> Trainers() const;

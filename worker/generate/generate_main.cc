@@ -127,6 +127,7 @@ std::string Valid(std::string_view bytes) {
 Tree TreeOf(const Source& source, const std::string& prompt, const Sampling& sampling, const Text& text) {
   Tree tree;
   tree["model"] = source.what;
+  if (!source.note.empty()) tree["note"] = source.note;
   tree["parameters"] = model::ParameterCount(source.model);
   tree["dtype"] = absl::GetFlag(FLAGS_dtype);
   tree["temperature"] = sampling.temperature;
@@ -189,6 +190,7 @@ int Main(const std::string& path) {
   if (streams) {
     std::fprintf(stderr, "%s: %.1f M parameters, %s\n", Printable(source->what).c_str(),
                  static_cast<double>(model::ParameterCount(source->model)) / 1e6, absl::GetFlag(FLAGS_dtype).c_str());
+    if (!source->note.empty()) std::fprintf(stderr, "note: %s\n", Printable(source->note).c_str());
   }
   const auto text = Run(*source, *prompt, sampling, [&](const std::string& piece) {
     if (!streams) return;

@@ -49,11 +49,13 @@ bool HasExport(const std::string& run) { return IsFile(launch::HuggingFacePath(r
 bool IsRun(const std::string& path) { return HasExport(path) || IsFolder(launch::CheckpointsPath(path)); }
 
 // Of RUNS/JOB the epoch-E with the highest E that has this step, or, where none is said, any model: a later one may have written
-// no checkpoint yet. If none has, the last one. Any other path is what it is.
-absl::StatusOr<std::string> RunOf(const std::string& path, std::optional<int64_t> step) {
+// no checkpoint yet, or cannot be looked at (`unseen` says why). If none has, the last one, or that reason. Any other path is what
+// it is.
+absl::StatusOr<std::string> RunOf(const std::string& path, std::optional<int64_t> step, absl::Status* unseen) {
   if (IsRun(path)) return path;
   std::string newest = path;
   std::pair<bool, int64_t> newest_epoch = {false, -1};  // whether it has the step, its number
+  int64_t unseen_epoch = -1;
   std::error_code error;
   for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator(); at.increment(error)) {
     const std::string name = at->path().filename().string();
@@ -61,12 +63,19 @@ absl::StatusOr<std::string> RunOf(const std::string& path, std::optional<int64_t
     int64_t epoch = -1;
     const std::string run = at->path().string();
     if (!absl::ConsumePrefix(&number, "epoch-") || !absl::SimpleAtoi(number, &epoch) || !IsRun(run)) continue;
-    ASSIGN_OR_RETURN(const bool has, HasCheckpoint(run, step));
-    const std::pair<bool, int64_t> known = {has || (!step && HasExport(run)), epoch};
+    const absl::StatusOr<bool> has = HasCheckpoint(run, step);
+    const bool exported = !step && HasExport(run);
+    if (!has.ok() && !exported && epoch > unseen_epoch) {
+      unseen_epoch = epoch;
+      *unseen = Annotate(has.status(), name);
+    }
+    const std::pair<bool, int64_t> known = {exported || (has.ok() && *has), epoch};
     if (known <= newest_epoch) continue;
     newest_epoch = known;
     newest = run;
   }
+  if (!newest_epoch.first && !unseen->ok()) return *unseen;
+  if (unseen_epoch < newest_epoch.second) *unseen = absl::OkStatus();  // of an older one nobody asks
   return newest;
 }
 
@@ -152,12 +161,17 @@ absl::StatusOr<int64_t> ChooseStep(const std::string& root, std::optional<int64_
 }
 
 absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
-  ASSIGN_OR_RETURN(const std::string root, launch::CheckpointsOfRun(run));
-  ASSIGN_OR_RETURN(const bool any, HasCheckpoint(run, {}));
+  const absl::StatusOr<bool> any = HasCheckpoint(run, {});
   const std::string exported = launch::HuggingFacePath(run);
-  // Checkpoints are often removed once there is an export.
-  const bool only_export = !wanted.step && !any && HasExport(run);
-  if (only_export) return OpenFolder(wanted, exported);
+  // Checkpoints are often removed once there is an export, or are in a store of which nobody here has the keys.
+  const bool only_export = !wanted.step && HasExport(run) && !(any.ok() && *any);
+  if (only_export) {
+    ASSIGN_OR_RETURN(Source source, OpenFolder(wanted, exported));
+    if (!any.ok()) source.note = absl::StrCat("its checkpoints cannot be looked at: ", any.status().message());
+    return source;
+  }
+  if (!any.ok()) return any.status();
+  ASSIGN_OR_RETURN(const std::string root, launch::CheckpointsOfRun(run));
   ASSIGN_OR_RETURN(const auto step, ChooseStep(root, wanted.step));
   auto reader = checkpoint::CheckpointReader::Open(root, step, /*build_version=*/"");
   if (!reader.ok()) return Annotate(reader.status(), absl::StrCat("step ", step, " (--step takes another one)"));
@@ -194,8 +208,13 @@ absl::StatusOr<Source> OpenSource(const Wanted& wanted) {
     return FieldError("--step", absl::StrCat(*wanted.step),
                       absl::StrCat("goes with a run directory, and ", path, " is a Hugging Face folder"));
   if (is_hugging_face) return OpenFolder(wanted, path);
-  ASSIGN_OR_RETURN(const std::string run, RunOf(path, wanted.step));
-  if (IsRun(run)) return OpenRun(wanted, run);
+  absl::Status unseen;
+  ASSIGN_OR_RETURN(const std::string run, RunOf(path, wanted.step, &unseen));
+  if (IsRun(run)) {
+    ASSIGN_OR_RETURN(Source source, OpenRun(wanted, run));
+    if (!unseen.ok()) source.note = absl::StrCat("a later attempt cannot be looked at: ", unseen.message());
+    return source;
+  }
   return FieldError(kPath, path,
                     "holds no model: neither config.json nor checkpoints/ nor hf/; a run has a checkpoint after "
                     "checkpoint.interval steps, with checkpoint.enable_checkpoint",

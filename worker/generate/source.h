@@ -23,6 +23,7 @@ struct Wanted {
 
 struct Source {
   std::string what;  // "runs/example at step 400, from its Hugging Face folder"
+  std::string note = {};  // what there may be besides and cannot be looked at; usually empty
   v1::Model model;
   std::unique_ptr<data::Tokenizer> tokenizer;
   std::vector<int32_t> end_ids;  // a text ends with any of them
@@ -30,7 +31,8 @@ struct Source {
 };
 
 // For a run: its exported Hugging Face folder if that is of the step, otherwise the checkpoint in any layout. For a job: its
-// newest attempt that has either. Errors are FieldErrors of RUN|FOLDER, --step and --tokenizer; those of the files.
+// newest attempt that has either. What cannot be looked at beside a model that can is noted: checkpoints in a store without keys, an
+// attempt whose files are damaged. Errors are FieldErrors of RUN|FOLDER, --step and --tokenizer; those of the files.
 absl::StatusOr<Source> OpenSource(const Wanted& wanted);
 
 }  // namespace legoai::generate

@@ -87,6 +87,20 @@ absl::Status MakeOwnFolder(const v1::Start& start) {
   return start.recipe().checkpoint().enable_checkpoint() ? checkpoint::CheckWritable(CheckpointsOf(start)) : absl::OkStatus();
 }
 
+// Until the store has room for what the first host waits for, too; then this one joins. What else is wrong with it is told to the
+// first host, once it has joined.
+absl::Status AwaitRoom(const v1::Start& start, const MemberCallbacks& callbacks, const StopPipe* stop) {
+  if (!start.recipe().checkpoint().enable_checkpoint()) return absl::OkStatus();
+  const auto waits = [&](const std::string& why) {
+    v1::Progress progress;
+    progress.set_phase("joining");
+    progress.set_waits(why);
+    if (callbacks.progress) callbacks.progress(progress);
+  };
+  return DoWhenThereIsRoom([&] { return checkpoint::CheckWritable(CheckpointsOf(start)); }, waits,
+                           [stop] { return IsAskedToLeave(stop); });
+}
+
 // A folder on another host's disk may be seen a little later.
 absl::Status CheckFolder(const v1::BeginRanks& begin, const GangPlace& place) {
   const std::string& path = begin.start().run_directory();
@@ -170,6 +184,8 @@ class Member {
 
   void Begin(const v1::BeginRanks& begin) {
     absl::Status status = CheckFolder(begin, place());
+    const std::string& resume_directory = begin.start().resume_directory();
+    if (status.ok() && !resume_directory.empty()) status = CheckResumeRoots(resume_directory, request_.checkpoint_roots);
     if (status.ok()) status = StartRanks(begin.start());
     heard_ = clock_.now();
     if (status.ok()) return;
@@ -283,6 +299,7 @@ absl::StatusOr<MemberOutcome> RunMember(const TrainRequest& request, const Membe
   const absl::StatusOr<v1::Start> start = Describe(request, stop);
   if (absl::IsCancelled(start.status())) return left;
   if (!start.ok()) return start.status();
+  if (absl::IsResourceExhausted(AwaitRoom(*start, callbacks, stop))) return left;
   v1::Progress progress;
   progress.set_phase("joining");
   progress.set_waits(FirstHost(place));

@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/directory.h"
+#include "core/objectstore/testing/scripted_store.h"
 #include "core/process/build_version.h"
 #include "core/process/child_process.h"
 #include "core/process/mutex.h"
@@ -320,6 +321,24 @@ TEST_F(GangTest, AnAddressThatIsNotTheFirstHostsIsAFieldError) {
   hosts_[0].request.gang->address = "127.1";  // as a name in /etc/hosts
   RunAll();
   EXPECT_THAT(Errors()[0], HasSubstr("--master-addr = 127.1: stands for 127.0.0.1 on this host"));
+}
+
+// As the first host does; the others would wait for this one, and give it up.
+TEST_F(GangTest, AHostWaitsForRoomInTheObjectStoreBeforeItJoins) {
+  objectstore::ScriptedStore store({objectstore::Refusal(507, "InsufficientStorage", "")});
+  Host& host = hosts_[1];
+  host.request.recipe.mutable_checkpoint()->set_enable_checkpoint(true);
+  host.request.recipe.mutable_checkpoint()->set_folder("s3://bucket/run");
+  std::vector<std::string> waits;
+  host.callbacks.progress = [&](const v1::Progress& progress) {
+    waits.push_back(progress.waits());
+    host.stop.Request(/*save=*/true);
+  };
+  const auto outcome = RunTraining(host.request, host.callbacks, &host.stop);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  ASSERT_EQ(waits.size(), 1u) << "it has not joined";
+  EXPECT_THAT(waits[0], HasSubstr("the object store is full: checkpoint.folder = s3://bucket"));
 }
 
 TEST(GangAddress, ARankListensOnTheWayToTheOthersOrOnTheInterfaceThatIsGiven) {

@@ -166,6 +166,7 @@ absl::Status TakeLeased(const TrainRequest& request, PreparedTraining* prepared)
   const LeasedAttempt& lease = *request.lease;
   if (!lease.resume_step) return absl::OkStatus();
   v1::Start& start = prepared->start;
+  RETURN_IF_ERROR(CheckResumeRoots(lease.resume_directory, request.checkpoint_roots));
   start.set_resume_directory(lease.resume_directory);
   if (lease.take_back) {
     RETURN_IF_ERROR(checkpoint::TakeBack(lease.resume_directory, *lease.resume_step).status());
@@ -240,6 +241,13 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
     RETURN_IF_ERROR(checkpoint::CheckWritable(CheckpointsOf(start)));
   }
   return prepared;
+}
+
+absl::Status CheckResumeRoots(const std::string& directory, const std::vector<std::string>& roots) {
+  v1::Recipe there;
+  there.mutable_checkpoint()->set_enable_checkpoint(true);
+  there.mutable_checkpoint()->set_folder(directory);
+  return Annotate(CheckCheckpointRoots(there, "", roots), "the checkpoint to go on from");
 }
 
 absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared) {

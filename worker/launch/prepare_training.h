@@ -76,6 +76,10 @@ struct PreparedTraining {
 absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder,
                                                  const checkpoint::Cancel& cancel = nullptr);
 
+// Checks that the checkpoints to go on from, in `directory`, lie where jobs of this host may keep theirs
+// (core/process/checkpoint_roots.h); anywhere if there are no `roots`. Errors: PermissionDenied.
+absl::Status CheckResumeRoots(const std::string& directory, const std::vector<std::string>& roots);
+
 // Sets the checkpoint fields of PreparedTraining and its start, and adds damaged checkpoints to prepared->damaged. It changes
 // nothing on disk, or in the store, except to complete an interrupted commit and, if a lease asks for it, to move a checkpoint
 // that was put aside back to its place. It may be called again after damaged checkpoints found by a rank were put aside. Errors:

@@ -112,10 +112,13 @@ void TellLost(const TrainRequest& request, const PreparedTraining& prepared, con
                                ", and no checkpoint of it is there: the training begins anew"));
 }
 
-// What attempts that were cut short left half done goes. Where it cannot, it only takes space: the training goes on.
+// What attempts that were cut short left half done goes. Where it cannot, it only takes space: the training goes on. A training
+// that saves nothing leaves alone what others may save in its folder.
 void RemoveLeftovers(const v1::Start& start, const TrainCallbacks& callbacks) {
-  for (const absl::Status& status :
-       {checkpoint::RemoveUncommitted(CheckpointsOf(start)), checkpoint::RemoveAll(PartialExportPath(start.run_directory()))}) {
+  const v1::CheckpointSection& section = start.recipe().checkpoint();
+  const bool saves = section.enable_checkpoint() || section.last_save_in_hf();
+  for (const absl::Status& status : {saves ? checkpoint::RemoveUncommitted(CheckpointsOf(start)) : absl::OkStatus(),
+                                     checkpoint::RemoveAll(PartialExportPath(start.run_directory()))}) {
     if (!status.ok()) Warn(callbacks, absl::StrCat("what an earlier attempt left cannot be removed: ", status.message()));
   }
 }

@@ -160,6 +160,31 @@ TEST_F(RunTrainingTest, ALeasedAttemptGoesOnFromWhatItsLeaseSays) {
   EXPECT_FALSE(checkpoint::GetDamage(unseen).has_value());
 }
 
+// The keys of an agent may open more than the places where its jobs may keep checkpoints.
+TEST_F(RunTrainingTest, ALeasedAttemptGoesOnFromNoOtherPlaceThanItsHostAllows) {
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  request_.lease = LeasedAttempt{.attempt = 2, .epoch = 2, .resume_step = 2, .resume_directory = CheckpointsPath(path())};
+  recipe().mutable_job()->set_dump_folder(folder() + "/epoch-2");
+  request_.checkpoint_roots = {folder() + "/elsewhere", "s3://bucket"};
+  const absl::Status refused = Train().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(refused.message(), HasSubstr("the checkpoint to go on from"));
+  EXPECT_EQ(GetFieldViolation(refused)->value(), request_.lease->resume_directory);
+  request_.checkpoint_roots = {folder()};
+  EXPECT_EQ(Train()->resumed_from, 2);
+}
+
+// One that saves nothing leaves alone what others may be saving there.
+TEST_F(RunTrainingTest, OnlyATrainingThatSavesRemovesWhatSavesLeft) {
+  const std::string begun = checkpoint::StepDirectory(CheckpointsPath(path()), 9);
+  std::filesystem::create_directories(begun);
+  ASSERT_TRUE(Train().ok());
+  EXPECT_TRUE(std::filesystem::exists(begun));
+  recipe().mutable_checkpoint()->set_enable_checkpoint(true);
+  ASSERT_TRUE(Train().ok());
+  EXPECT_FALSE(std::filesystem::exists(begun));
+}
+
 // The service said yes, and the attempt that had asked was killed before it heard.
 TEST_F(RunTrainingTest, ACheckpointThatTheServiceHasCommittedIsFinished) {
   MakeCheckpoint(2, std::string(BuildVersion()));

@@ -72,11 +72,10 @@ function post<T>(path: string, body: object): Promise<T> {
   return call(path, posted(body));
 }
 
-// Who the browser is signed in as; without a token where the server asks for none.
+// Who the browser is signed in as; without a name where the server asks nobody.
 export interface Session {
-  token: string;
-  role: string;
-  project: string;
+  name: string;
+  roles: { role: string; project: string }[];
 }
 export const getSession = () => get<Session>('/session');
 export const signIn = async (token: string): Promise<Session> => (await ask('/session', posted({ token }))).json();
@@ -88,8 +87,12 @@ export interface JobPage {
   total_size: number;
 }
 
-export const listJobs = (filter: string, size: number, token: string, signal?: AbortSignal) =>
-  call<JobPage>(`projects/default/jobs${query({ filter, page_size: size, page_token: token })}`, { signal });
+// Those that the caller may see, by name: "default".
+export const listProjects = async (): Promise<string[]> =>
+  (await call<{ projects: { name: string }[] }>('projects')).projects.map(({ name }) => name.replace(/^projects\//, ''));
+const jobsOf = (project: string) => `projects/${encodeURIComponent(project)}/jobs`;
+export const listJobs = (project: string, filter: string, size: number, token: string, signal?: AbortSignal) =>
+  call<JobPage>(`${jobsOf(project)}${query({ filter, page_size: size, page_token: token })}`, { signal });
 export const getJob = (name: string) => call<Job>(name);
 // `save`: its trainers save the step at which they stop.
 export const cancelJob = (name: string, save: boolean) =>
@@ -100,8 +103,8 @@ export const retryJob = (name: string, requestId: string, fresh: boolean) =>
 export function newRequestId(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }
-export const createJob = (spec: JobSpec, requestId: string) =>
-  post<Job>('projects/default/jobs', { spec, request_id: requestId });
+export const createJob = (project: string, spec: JobSpec, requestId: string) =>
+  post<Job>(jobsOf(project), { spec, request_id: requestId });
 export const getPlan = (name: string) => callIfAny<PlanResult>(`${name}/plan`);
 export const getFlightRecord = (name: string) => callIfAny<FlightRecord>(`${name}/flightRecord`);
 

@@ -1,7 +1,7 @@
 // The page: what is around every view, and which view the address asks for.
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { getServerInfo, getSession, signOut, whenStranger, type Session } from './api';
+import { getServerInfo, getSession, listProjects, signOut, whenStranger, type Session } from './api';
 import { leader } from './format';
 import { useKeys } from './keyboard';
 import { navigate, onLinkClick, useView } from './navigation';
@@ -11,8 +11,11 @@ import { PlanPage } from './pages/plan';
 import { WorkersPage } from './pages/workers';
 import { Empty } from './parts/basic';
 import { SignIn } from './parts/sign_in';
+import { ProjectChoice } from './parts/project_choice';
 import { poll } from './poll';
+import { chooseProject, Project, projectOf, rememberedProject, rememberProject } from './project';
 import type { ServerInfo } from './types';
+import { jobsAddress, projectPlace, type View } from './url';
 import './style.css';
 
 type Theme = 'light' | 'dark';
@@ -55,6 +58,40 @@ function useServer(): ServerInfo | null {
   return info;
 }
 
+function projectIn(view: View): string {
+  return view.kind === 'job' ? projectOf(view.name) : view.kind === 'jobs' || view.kind === 'plan' ? view.project : '';
+}
+
+// The project that is shown (null: not known yet), those that the reader may see, and what is done when another one is chosen.
+function useProjects(view: View) {
+  const [visible, setVisible] = useState<string[] | null>(null);
+  const [remembered, setRemembered] = useState(rememberedProject);
+  // Of a server that does not say, what the reader chose or the first is shown.
+  const look = () => { listProjects().then(setVisible, () => setVisible((known) => known ?? [])); };
+  useEffect(look, []);
+  const inAddress = projectIn(view);
+  const project = chooseProject(inAddress, remembered, visible);
+  const remember = (chosen: string) => {
+    rememberProject(chosen);
+    setRemembered(chosen);
+  };
+  useEffect(() => {
+    if (inAddress && visible?.includes(inAddress)) remember(inAddress);
+  }, [inAddress, visible]);
+  // Where there are several the address says which, so that it can be sent to somebody.
+  useEffect(() => {
+    if (inAddress || project === null || !(visible ?? []).some((other) => other !== project)) return;
+    if (view.kind === 'jobs' || view.kind === 'plan') navigate(projectPlace(project, view.kind) + location.search, true);
+  }, [view, project, visible]);
+  const choose = (chosen: string) => {
+    remember(chosen);
+    if (view.kind === 'plan') navigate(projectPlace(chosen, 'plan') + location.search);
+    if (view.kind === 'jobs') navigate(jobsAddress({ ...view, project: chosen, token: '', page: 1 }));
+    if (view.kind === 'job') navigate(jobsAddress({ project: chosen }));
+  };
+  return { project, visible: visible ?? [], look, choose };
+}
+
 const HELP: [string, string][] = [
   ['j, k', 'next, previous row'], ['Enter', 'open the row'], ['/', 'search by name or id'], ['n, p', 'next, previous page'],
   ['1 … 5', 'tabs of a job'], ['g j', 'jobs'], ['g p', 'plan'], ['g w', 'workers'], ['t', 'light or dark'], ['?', 'this help'],
@@ -65,6 +102,7 @@ function App() {
   const [theme, toggleTheme] = useTheme();
   const help = useRef<HTMLDialogElement>(null);
   const server = useServer();
+  const { project, visible, look, choose } = useProjects(view);
   const [stranger, setStranger] = useState(false);
   const [who, setWho] = useState<Session | null>(null);
   useEffect(() => {
@@ -86,13 +124,14 @@ function App() {
           <a href="/plan" aria-current={on('plan')}>Plan</a>
           <a href="/workers" aria-current={on('workers')}>Workers</a>
         </nav>
+        {project !== null && <ProjectChoice project={project} visible={visible} look={look} choose={choose} />}
         <span class="spacer" />
         {server && leader(server) && (
           <span class="leader faint" title={`this is ${server.address || 'a server without an address'}`}>{leader(server)}</span>
         )}
         {server && <span class="version faint" title="build of the server">{server.build_version}</span>}
-        {!stranger && who?.token && (
-          <button type="button" class="quiet" title={`${who.token}: ${who.role} of ${who.project}`}
+        {!stranger && who?.name && (
+          <button type="button" class="quiet" title={`${who.name}: ${who.roles.map((r) => `${r.role} of ${r.project}`).join(', ')}`}
             onClick={() => signOut().finally(() => location.reload())}>Sign out</button>
         )}
         <button type="button" class="quiet" onClick={toggleTheme}
@@ -102,9 +141,13 @@ function App() {
           title="keys (?)">?</button>
       </header>
       {stranger && <SignIn />}
-      {!stranger && view.kind === 'jobs' && <JobsPage view={view} />}
-      {!stranger && view.kind === 'job' && <JobPage key={view.name} view={view} theme={theme} />}
-      {!stranger && view.kind === 'plan' && <PlanPage view={view} />}
+      {!stranger && project !== null && (
+        <Project.Provider value={project}>
+          {view.kind === 'jobs' && <JobsPage key={project} view={view} />}
+          {view.kind === 'job' && <JobPage key={view.name} view={view} theme={theme} />}
+          {view.kind === 'plan' && <PlanPage view={view} />}
+        </Project.Provider>
+      )}
       {!stranger && view.kind === 'workers' && <WorkersPage />}
       {!stranger && view.kind === 'unknown' && (
         <main id="main">

@@ -70,7 +70,8 @@ export function parseForm(query: URLSearchParams): PlanForm {
   };
 }
 
-export function planAddress(form: PlanForm): string {
+// `place`: of the project that what is planned would be submitted to.
+export function planAddress(form: PlanForm, place = '/plan'): string {
   const query = new URLSearchParams({
     model: form.model, device: form.device, gpus: String(form.perNode), nodes: String(form.nodes), batch: String(form.batch),
     seq: String(form.seq),
@@ -78,7 +79,7 @@ export function planAddress(form: PlanForm): string {
   for (const { key, value } of form.constraints) query.append('c', `${key}=${value}`);
   if (form.a !== 1) query.set('a', String(form.a));
   if (form.b !== 2) query.set('b', String(form.b));
-  return `/plan?${query}`;
+  return `${place}?${query}`;
 }
 
 export function parseConstraint(text: string): Constraint | null {

@@ -11,16 +11,22 @@ test('the view of jobs survives its address', () => {
   for (const state of ['', 'active', 'running', 'failed']) {
     for (const text of ['', 'llama', 'a "quoted" & odd\\name', '100%']) {
       for (const [page, token] of [[1, ''], [3, 'abc+/=']] as [number, string][]) {
-        const view: JobsView = { kind: 'jobs', state, text, size: 100, page, token };
-        assert.deepEqual(parse(jobsAddress(view)), view);
+        for (const project of ['', 'default', 'a.b']) {
+          const view: JobsView = { kind: 'jobs', project, state, text, size: 100, page, token };
+          assert.deepEqual(parse(jobsAddress(view)), view);
+        }
       }
     }
   }
 });
 
 test('what an address cannot mean is left out', () => {
-  assert.deepEqual(parse('/?state=sleeping&size=17&page=4'), { kind: 'jobs', state: '', text: '', size: 50, page: 1, token: '' });
-  assert.deepEqual(parse('/jobs'), { kind: 'jobs', state: '', text: '', size: 50, page: 1, token: '' });
+  const first = { kind: 'jobs', project: '', state: '', text: '', size: 50, page: 1, token: '' };
+  assert.deepEqual(parse('/?state=sleeping&size=17&page=4'), first);
+  assert.deepEqual(parse('/jobs'), first);
+  assert.deepEqual(parse('/projects/other/jobs'), { ...first, project: 'other' });
+  assert.deepEqual(parse('/projects/other'), { kind: 'unknown', path: '/projects/other' });
+  assert.deepEqual(parse('/projects/100%/jobs'), { kind: 'unknown', path: '/projects/100%/jobs' });
   assert.deepEqual(parse('/nowhere/at/all'), { kind: 'unknown', path: '/nowhere/at/all' });
   assert.deepEqual(parse('/projects/default/jobs/100%'), { kind: 'unknown', path: '/projects/default/jobs/100%' });
 });
@@ -35,6 +41,7 @@ test('the view of a job survives its address', () => {
     assert.deepEqual(parse(jobAddress(view.name, view.tab, view.rank, view.others)), view);
   }
   assert.deepEqual(parse('/jobs/01JD0000000000000000000000?tab=logs'), parse(`/${name}?tab=logs`)); // short
+  assert.equal((parseView('/jobs/01J', '', 'other') as JobView).name, 'projects/other/jobs/01J');
   assert.equal((parse(`/${name}?tab=nonsense&rank=-1`) as JobView).tab, 'overview');
 });
 

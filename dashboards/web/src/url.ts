@@ -12,6 +12,7 @@ export type JobTab = (typeof JOB_TABS)[number];
 
 export interface JobsView {
   kind: 'jobs';
+  project: string; // "default"; '': the address names none
   state: string; // '' (all), 'active', or one of STATES
   text: string;
   size: number;
@@ -30,15 +31,18 @@ export interface JobView {
 // `asked`: the address says what for.
 export interface PlanView {
   kind: 'plan';
+  project: string; // as of jobs
   form: PlanForm;
   asked: boolean;
 }
 
 export type View = JobsView | JobView | PlanView | { kind: 'workers' } | { kind: 'unknown'; path: string };
 
-export function parseView(path: string, search: string): View {
+// `own`: the project of addresses that name a job and none.
+export function parseView(path: string, search: string, own = 'default'): View {
   const query = new URLSearchParams(search);
-  const job = /^\/(projects\/[^/]+\/jobs\/[^/]+)$/.exec(path.replace(/^\/jobs\/([^/]+)$/, '/projects/default/jobs/$1'));
+  const job = /^\/(projects\/[^/]+\/jobs\/[^/]+)$/.exec(
+    path.replace(/^\/jobs\/([^/]+)$/, (_, id) => `/projects/${encodeURIComponent(own)}/jobs/${id}`));
   const name = job && decoded(job[1]);
   if (name) {
     const tab = JOB_TABS.find((known) => known === query.get('tab')) ?? 'overview';
@@ -46,15 +50,20 @@ export function parseView(path: string, search: string): View {
     const others = (query.get('with') ?? '').split(',').filter(Boolean).slice(0, MOST_OTHERS);
     return { kind: 'job', name, tab, rank: rank !== null && /^\d+$/.test(rank) ? Number(rank) : null, others };
   }
-  if (path === '/plan') return { kind: 'plan', form: parseForm(query), asked: search.length > 1 };
+  const of = /^\/projects\/([^/]+)(\/jobs|\/plan)$/.exec(path);
+  const project = of ? decoded(of[1]) : '';
+  const place = of ? of[2] : path;
+  if (project === null) return { kind: 'unknown', path };
+  if (place === '/plan') return { kind: 'plan', project, form: parseForm(query), asked: search.length > 1 };
   if (path === '/workers') return { kind: 'workers' };
-  if (path !== '/' && path !== '/jobs') return { kind: 'unknown', path };
+  if (place !== '/' && place !== '/jobs') return { kind: 'unknown', path };
   const state = query.get('state') ?? '';
   const size = Number(query.get('size'));
   const page = Number(query.get('page'));
   const token = query.get('token') ?? '';
   return {
     kind: 'jobs',
+    project,
     state: state === 'active' || STATES.some((known) => known === state) ? state : '',
     text: query.get('q') ?? '',
     size: PAGE_SIZES.includes(size) ? size : 50,
@@ -82,7 +91,13 @@ export function jobsAddress(view: Partial<JobsView>): string {
     query.set('token', view.token);
   }
   const text = query.toString();
-  return text ? `/?${text}` : '/';
+  const place = view.project ? projectPlace(view.project, 'jobs') : '/';
+  return text ? `${place}?${text}` : place;
+}
+
+// Of the lists and the plans of a project; without one, of the reader's own.
+export function projectPlace(project: string, place: 'jobs' | 'plan'): string {
+  return project ? `/projects/${encodeURIComponent(project)}/${place}` : `/${place}`;
 }
 
 export function jobAddress(name: string, tab: JobTab = 'overview', rank: number | null = null, others: string[] = []): string {

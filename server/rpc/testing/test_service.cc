@@ -146,12 +146,13 @@ v1::Job TestService::Get(const std::string& name) {
   return job.value_or(v1::Job());
 }
 
-void TestService::AskForTokens() {
+void TestService::AskForTokens(const access::Users* users) {
   auto audit = access::AuditLog::Open((folder_ / "audit.jsonl").string());
   ASSERT_TRUE(audit.ok()) << audit.status();
   audit_ = *std::move(audit);
   gate_ = std::make_unique<access::Gate>(store_.get(), NowMicroseconds,
-                                         access::GateOptions{.refresh = absl::Milliseconds(20), .audit = audit_.get()});
+                                         access::GateOptions{
+                                             .refresh = absl::Milliseconds(20), .audit = audit_.get(), .users = users});
   EXPECT_TRUE(gate_->Begin().ok());
   tokens_ = std::make_unique<access::Tokens>(store_.get(), gate_.get(), NowMicroseconds);
 }
@@ -179,6 +180,7 @@ std::string TestService::StartServer(const GrpcLimits& limits, const Keepalive& 
   builder.AddListeningPort(address_.empty() ? "127.0.0.1:0" : address_, grpc::InsecureServerCredentials(), &port);
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
   SetKeepalive(keepalive, &builder);
+  SetMetadataLimit(&builder);
   builder.RegisterService(glue_->service());
   if (tokens_ != nullptr) {
     access_control_ = MakeAccessControlService(tokens_.get(), gate_.get(), nullptr, &pool_);

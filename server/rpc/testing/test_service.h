@@ -79,8 +79,8 @@ class TestService {
   void Write(const std::function<absl::Status(store::Transaction&)>& work);
   v1::Job Get(const std::string& job);
 
-  // From the next start on the server asks for tokens, and writes down who did what.
-  void AskForTokens();
+  // From the next start on the server asks for tokens, and writes down who did what. `users`, which may be null, must outlive it.
+  void AskForTokens(const access::Users* users = nullptr);
   // As an operator makes one. Fails the test where it cannot be made.
   v1::CreateTokenResponse MakeToken(v1::Role role, const std::string& project = "");
   void Revoke(const v1::CreateTokenResponse& made);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -37,6 +38,11 @@ class Oracle final : public Transaction {
     std::map<v1::JobState, int64_t> counts;
     for (const v1::Job& job : jobs_) ++counts[job.state()];
     return counts;
+  }
+  absl::StatusOr<std::vector<std::string>> ListProjects() override {
+    std::set<std::string> projects;
+    for (const v1::Job& job : jobs_) projects.insert(job.name().substr(0, job.name().find("/jobs/")));
+    return std::vector<std::string>(projects.begin(), projects.end());
   }
   absl::StatusOr<std::vector<v1::Job>> JobsInStates(const std::vector<v1::JobState>& states) override {
     std::vector<v1::Job> jobs;

@@ -17,6 +17,7 @@ import { Plan } from '../parts/plan';
 import { Step } from '../parts/step';
 import { SubmitDialog } from '../parts/submit';
 import { draftOfJob } from '../submission';
+import { projectOf } from '../project';
 import type { Attempt, FlightRecord, Job, PlanningProgress, StepMetrics, WatchJobResponse } from '../types';
 import { beginningOf } from '../retry';
 import { JOB_TABS, jobAddress, jobsAddress, type JobTab, type JobView } from '../url';
@@ -85,7 +86,7 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
   useKeys(Object.fromEntries(JOB_TABS.map((tab, i) => [String(i + 1), () => show(tab)])));
   useTitle(missing ? 'No such job' : job?.spec?.display_name || format.lastSegment(view.name));
 
-  if (missing) return <NoSuchJob id={format.lastSegment(view.name)} />;
+  if (missing) return <NoSuchJob name={view.name} />;
   const unreachable = code === 0;
   return (
     <main id="main">
@@ -119,12 +120,16 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
   );
 }
 
-function NoSuchJob({ id }: { id: string }) {
+function NoSuchJob({ name }: { name: string }) {
+  const id = format.lastSegment(name);
+  const project = projectOf(name);
   return (
     <main id="main">
       <Empty title="There is no such job">
-        <p>No job has the id <code>{id}</code>.</p>
-        <p><a href={jobsAddress({ text: id })}>Search for it</a> · <a href="/">All jobs</a></p>
+        <p>No job of the project {project} has the id <code>{id}</code>.</p>
+        <p>
+          <a href={jobsAddress({ project, text: id })}>Search for it</a> · <a href={jobsAddress({ project })}>All jobs</a>
+        </p>
       </Empty>
     </main>
   );
@@ -134,7 +139,9 @@ function Head({ job, planning, now }: { job: Job; planning: PlanningProgress | n
   const name = job.spec?.display_name || format.lastSegment(job.name);
   return (
     <>
-      <nav class="crumbs" aria-label="Place"><a href="/">Jobs</a> / <span>{format.lastSegment(job.name)}</span></nav>
+      <nav class="crumbs" aria-label="Place">
+        <a href={jobsAddress({ project: projectOf(job.name) })}>Jobs</a> / <span>{format.lastSegment(job.name)}</span>
+      </nav>
       <div class="page-head">
         <h1>{name}</h1>
         <Badge state={job.state} />

@@ -7,10 +7,11 @@ import { useKeys } from '../keyboard';
 import { useEvents, useNow, useThrottled } from '../live';
 import { navigate } from '../navigation';
 import { Badge, Empty, Failure, LostConnection, Meter, Skeleton, Time, useTitle } from '../parts/basic';
+import { concerns, useProject } from '../project';
 import type { Job } from '../types';
 import { jobAddress, jobsAddress, jobsFilter, PAGE_SIZES, STATES, type JobsView } from '../url';
 
-function usePage(view: JobsView) {
+function usePage(project: string, view: JobsView) {
   const [loaded, setLoaded] = useState<{ page: JobPage; first: number; query: string } | null>(null);
   const [error, setError] = useState<unknown>(null);
   const filter = jobsFilter(view.state, view.text);
@@ -20,7 +21,7 @@ function usePage(view: JobsView) {
   const refresh = useThrottled(async () => {
     const asked = current.current;
     try {
-      const got = await listJobs(filter, view.size, view.token);
+      const got = await listJobs(project, filter, view.size, view.token);
       if (asked !== current.current) return;
       setLoaded({ page: got, first: (view.page - 1) * view.size + 1, query });
       setError(null);
@@ -33,11 +34,14 @@ function usePage(view: JobsView) {
   return { page: loaded?.page ?? null, first: loaded?.first ?? 1, busy: loaded?.query !== query, error, refresh };
 }
 
+// Another project is another page.
 export function JobsPage({ view }: { view: JobsView }) {
   useTitle('Jobs');
+  const project = useProject();
   const now = useNow();
-  const { page, first, busy, error, refresh } = usePage(view);
-  const connection = useEvents('/v1/events', { jobs: refresh, workers: () => {} }, refresh);
+  const { page, first, busy, error, refresh } = usePage(project, view);
+  const connection = useEvents(
+    '/v1/events', { jobs: (data) => { if (concerns(project, data)) refresh(); }, workers: () => {} }, refresh);
   const [selected, setSelected] = useState(-1);
   const search = useRef<HTMLInputElement>(null);
   const rows = useRef<HTMLTableSectionElement>(null);
@@ -172,7 +176,7 @@ function NoJobs({ view }: { view: JobsView }) {
   if (view.state || view.text) {
     return (
       <Empty title="No job matches">
-        <p><a href="/">Show all jobs</a></p>
+        <p><a href={jobsAddress({ project: view.project })}>Show all jobs</a></p>
       </Empty>
     );
   }

@@ -17,7 +17,7 @@ import { Scatter } from '../parts/scatter';
 import { SubmitDialog } from '../parts/submit';
 import { baseOfPlan, devicesOf, draftOfRecipe } from '../submission';
 import type { PlanningProgress, PlanResult, RankedRecipe } from '../types';
-import type { PlanView } from '../url';
+import { projectPlace, type PlanView } from '../url';
 
 const BUDGET_SECONDS = 20;
 
@@ -70,6 +70,7 @@ export function PlanPage({ view }: { view: PlanView }) {
   const [form, setForm] = useState(view.form);
   const [submitting, setSubmitting] = useState<RankedRecipe | null>(null);
   const planning = usePlan();
+  const place = projectPlace(view.project, 'plan');
   useEffect(() => { getCatalog().then(setCatalog, setCatalogError); }, []);
   // An address that somebody has sent, or gone back to, is asked for; one that this page has just written is already.
   useEffect(() => {
@@ -80,9 +81,9 @@ export function PlanPage({ view }: { view: PlanView }) {
   const submit = () => {
     const next = { ...form, model: config === null ? form.model : '', a: 1, b: 2 };
     planning.ask(next, config);
-    navigate(planAddress(next));
+    navigate(planAddress(next, place));
   };
-  const pick = (a: number, b: number) => navigate(planAddress({ ...view.form, a, b }), true);
+  const pick = (a: number, b: number) => navigate(planAddress({ ...view.form, a, b }, place), true);
   const { result } = planning;
   return (
     <main id="main">

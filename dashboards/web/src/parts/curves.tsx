@@ -5,6 +5,7 @@ import { align, csv, marksOf, placeOf, places, positive, smooth, type Axis } fro
 import { download, fileName } from '../download';
 import * as format from '../format';
 import { navigate } from '../navigation';
+import { projectOf } from '../project';
 import type { Attempt, Checkpoint, Job, StepMetrics } from '../types';
 import { jobAddress, MOST_OTHERS } from '../url';
 import { Failure } from './basic';
@@ -115,21 +116,21 @@ function useCheckpoints(job: Job): Checkpoint[] {
   return checkpoints;
 }
 
-// The runs of these ids, as they were when they were asked for.
-function useOthers(ids: string[]): { runs: Run[]; error: unknown } {
+// The runs of these ids in one project, as they were when they were asked for.
+function useOthers(project: string, ids: string[]): { runs: Run[]; error: unknown } {
   const [runs, setRuns] = useState<Run[]>([]);
   const [error, setError] = useState<unknown>(null);
   useEffect(() => {
     let gone = false;
     const one = async (id: string): Promise<Run> => {
-      const name = `projects/default/jobs/${id}`;
+      const name = `projects/${project}/jobs/${id}`;
       const [job, metrics] = await Promise.all([getJob(name), queryMetrics(name, 0)]);
       return { label: job.spec?.display_name || id, points: metrics.points };
     };
     Promise.all(ids.map(one)).then(
       (got) => { if (!gone) { setRuns(distinct(got)); setError(null); } }, (caught) => { if (!gone) setError(caught); });
     return () => { gone = true; };
-  }, [ids.join()]);
+  }, [project, ids.join()]);
   return { runs, error };
 }
 
@@ -154,7 +155,7 @@ export function Curves({ job, points, attempts, theme, others }: Props) {
   const [look, setLook] = useState<Look>({ axis: 'step', logarithmic: false, smoothing: 0 });
   const [zoom, setZoom] = useState<Zoom>(null);
   const checkpoints = useCheckpoints(job);
-  const { runs, error } = useOthers(others);
+  const { runs, error } = useOthers(projectOf(job.name), others);
   const marks = useMemo(
     () => marksOf(attempts, checkpoints).flatMap((mark) => {
       const place = placeOf(mark.step, points, look.axis);
@@ -222,7 +223,9 @@ function Controls({ look, setLook, setAxis, zoom, setZoom, job, others, labels, 
 // Which runs are laid over, and a choice of further ones. It is in the address.
 function Others({ job, others, labels }: { job: Job; others: string[]; labels: string[] }) {
   const [jobs, setJobs] = useState<Job[]>([]);
-  const load = () => { if (jobs.length === 0) listJobs('', 200, '').then((page) => setJobs(page.jobs), () => {}); };
+  const load = () => {
+    if (jobs.length === 0) listJobs(projectOf(job.name), '', 200, '').then((page) => setJobs(page.jobs), () => {});
+  };
   const go = (list: string[]) => navigate(jobAddress(job.name, 'overview', null, list), true);
   const free = jobs.filter((one) => one.name !== job.name && (one.progress?.step ?? 0) > 0 &&
     !others.includes(format.lastSegment(one.name)));

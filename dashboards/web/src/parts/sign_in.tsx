@@ -23,10 +23,11 @@ export function SignIn() {
     <main id="main">
       <form onSubmit={submit} aria-labelledby={heading} class="sign-in">
         <h1 id={heading}>This server asks who you are</h1>
-        <p class="sub">Who administers your project, or an operator, makes a token with <code>lego token create</code>.</p>
+        <p class="sub">Who administers your project, or an operator, makes a token with <code>lego token create</code>. Where the
+          server takes those of your identity provider, one of them is as good.</p>
         <div class="fields">
           <label class="long">Token
-            <input type="password" required autofocus autocomplete="current-password" placeholder="lego_…" value={token}
+            <input type="password" required autofocus autocomplete="current-password" placeholder="lego_… or eyJ…" value={token}
               onInput={(e) => setToken(e.currentTarget.value)} />
           </label>
         </div>

@@ -2,6 +2,7 @@
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { createJob, listJobs, newRequestId } from '../api';
 import { navigate } from '../navigation';
+import { useProject } from '../project';
 import { specOf, type Draft } from '../submission';
 import type { JobSpec } from '../types';
 import { jobAddress } from '../url';
@@ -25,7 +26,8 @@ export function SubmitDialog({ title, note, base, draft: first, close }: Props) 
   const requestId = useRef({ of: '', id: '' });
   const heading = useId();
   const datasets = useId();
-  const known = useKnownDatasets();
+  const project = useProject();
+  const known = useKnownDatasets(project);
   useEffect(() => dialog.current?.showModal(), []);
   const set = (change: Partial<Draft>) => setDraft({ ...draft, ...change });
   const submit = async (event: Event) => {
@@ -36,7 +38,7 @@ export function SubmitDialog({ title, note, base, draft: first, close }: Props) 
       const spec = specOf(base, draft);
       const of = JSON.stringify(spec);
       if (requestId.current.of !== of) requestId.current = { of, id: newRequestId() };
-      navigate(jobAddress((await createJob(spec, requestId.current.id)).name));
+      navigate(jobAddress((await createJob(project, spec, requestId.current.id)).name));
     } catch (caught) {
       setError(caught);
       setBusy(false);
@@ -46,6 +48,7 @@ export function SubmitDialog({ title, note, base, draft: first, close }: Props) 
     <dialog ref={dialog} class="wide" aria-labelledby={heading} onClose={close}>
       <form onSubmit={submit}>
         <h2 id={heading}>{title}</h2>
+        <p class="sub">In the project <b>{project}</b>.</p>
         {note && <p class="sub">{note}</p>}
         <div class="fields">
           <label>Name <input required value={draft.name} onInput={(e) => set({ name: e.currentTarget.value })} /></label>
@@ -76,11 +79,11 @@ export function SubmitDialog({ title, note, base, draft: first, close }: Props) 
 }
 
 // Of the latest jobs: what is trained on again is seldom typed anew.
-function useKnownDatasets(): string[] {
+function useKnownDatasets(project: string): string[] {
   const [known, setKnown] = useState<string[]>([]);
   useEffect(() => {
-    listJobs('', 50, '').then(
+    listJobs(project, '', 50, '').then(
       (page) => setKnown([...new Set(page.jobs.map((job) => job.spec?.dataset?.uri ?? '').filter(Boolean))]), () => {});
-  }, []);
+  }, [project]);
   return known;
 }
