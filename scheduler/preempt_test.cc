@@ -21,13 +21,14 @@ int64_t Uniform(std::mt19937& random, int64_t low, int64_t high) {
 Snapshot RandomSnapshot(std::mt19937& random) {
   Snapshot snapshot;
   const int workers = static_cast<int>(Uniform(random, 3, 6));
+  const bool in_domains = Uniform(random, 0, 1) == 0;  // that there is a choice of some is seldom otherwise
   for (int i = 0; i < workers; ++i) {
     WorkerView worker;
     worker.name = "w" + std::to_string(i);
     worker.pool = "default";
     worker.slots = worker.free = Uniform(random, 1, 4);
     worker.accepts = Uniform(random, 0, 5) > 0;
-    worker.gang = worker.kind = Uniform(random, 0, 2) == 0 ? "x" : "y";
+    worker.gang = worker.kind = !in_domains && Uniform(random, 0, 2) == 0 ? "x" : "y";
     worker.place = {"rack " + std::to_string(Uniform(random, 0, 1)), Uniform(random, 0, 4) == 0 ? "" : "domain", worker.name};
     snapshot.workers.push_back(worker);
   }
@@ -50,7 +51,8 @@ Snapshot RandomSnapshot(std::mt19937& random) {
   waiting.slots = Uniform(random, 1, 4);
   waiting.workers = Uniform(random, 1, 3);
   waiting.kind = Uniform(random, 0, 2) == 0 ? "" : Uniform(random, 0, 1) == 0 ? "x" : "y";
-  waiting.in_domain = Uniform(random, 0, 1) == 0;
+  waiting.in_domain = in_domains || Uniform(random, 0, 3) == 0;
+  if (in_domains) waiting.kind = "y", waiting.workers = 2, waiting.slots = Uniform(random, 1, 3);
   snapshot.waiting.push_back(waiting);
   return snapshot;
 }

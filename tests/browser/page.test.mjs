@@ -131,7 +131,7 @@ test('projects: a choice in the head, in the address, kept, and followed by list
   assert.equal(asked, 0);
   const cancelled = (await (await fetch(`${base}/v1/projects/speech/jobs`)).json()).jobs.find((job) => job.state === 'failed');
   const again = await fetch(`${base}/v1/${cancelled.name}:retry`, {
-    method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ request_id: 'again' }),
+    method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ request_id: 'retried-once' }),
   });
   assert.equal(again.status, 200);
   await rows(4);
