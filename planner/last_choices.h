@@ -1,5 +1,6 @@
 // What a plan decides last: choices that are tried on the best recipes once these are simulated, each simulated again with the
-// choice made. Graph mode, and what needs its program (compile.enable), is for devices on which programs train.
+// choice made. Graph mode, and what needs its program (compile.enable), is for CPUs; fused operators also for GPUs where programs
+// are asked for, since what a program spares of a GPU's host was never measured.
 //
 // Masters beside parameters in 16 bits train the bits of parameters in float32. Where no group of ranks shards these, they spare
 // making 16-bit values from whole parameters for each use; shards are made into values in any case, on the way to their gather.

@@ -239,7 +239,24 @@ TEST(LastChoices, OperatorsAreFusedWhereThatKeepsWhatIsTrainedAndHasACompiler) {
   EXPECT_EQ(tried(several), 0) << "hosts may have other compilers";
 }
 
-// Whoever chose it: the plan before, or the user.
+// On GPUs of a plan whose recipes are programs anyway, since it was asked for that.
+TEST(LastChoices, FusingIsTriedOnGpusWhereProgramsAreAskedFor) {
+  const auto tried = [](bool enabled) {
+    v1::PlanRequest request = OfTensorParallel();
+    *request.mutable_cluster() = Request().cluster();
+    if (enabled) request.add_constraints("compile.enable=true");
+    GainsEstimator estimator({});
+    const auto result = Plan(request, estimator);
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(estimator.Count(IsAsync), 0);
+    EXPECT_EQ(estimator.Count(IsProgram) > 0, enabled);
+    return estimator.Count(IsFused);
+  };
+  EXPECT_EQ(tried(true), 4);
+  EXPECT_EQ(tried(false), 0);
+}
+
+// Whoever chose it: the plan before, or the user; on GPUs too.
 TEST(LastChoices, ARunThatGoesOnStaysFused) {
   const auto resumed = [] {
     v1::PlanRequest request = OfTensorParallel();
@@ -261,6 +278,11 @@ TEST(LastChoices, ARunThatGoesOnStaysFused) {
     EXPECT_TRUE(result.ranked(0).recipe().compile().fall_back_to_eager());
     EXPECT_THAT(result.explanation(), HasSubstr("They stay fused in all recipes of this plan"));
   }
+  v1::PlanRequest on_gpus = resumed();
+  *on_gpus.mutable_cluster() = Request().cluster();
+  GainsEstimator of_gpus({});
+  ASSERT_OK_AND_ASSIGN(const auto on_gpu, Plan(on_gpus, of_gpus));
+  EXPECT_EQ(of_gpus.Count(IsFused), static_cast<int64_t>(of_gpus.recipes.size()));
   // Hosts of several compilers do not end a run that one compiler has begun.
   v1::PlanRequest several = resumed();
   several.mutable_resume_from()->mutable_compile()->set_fall_back_to_eager(false);
@@ -272,7 +294,7 @@ TEST(LastChoices, ARunThatGoesOnStaysFused) {
   EXPECT_TRUE(IsFused(of_several.ranked(0).recipe()));
   EXPECT_EQ(on_several.Count(IsFused), static_cast<int64_t>(on_several.recipes.size()));
   EXPECT_TRUE(of_several.ranked(0).recipe().compile().fall_back_to_eager());
-  EXPECT_THAT(of_several.explanation(), HasSubstr("2 hosts have kernels of one compiler and processor: if not, all train"));
+  EXPECT_THAT(of_several.explanation(), HasSubstr("2 hosts have kernels of one compiler and processor or card: if not, all train"));
   several.add_constraints("compile.fall_back_to_eager=false");
   GainsEstimator forbidden({});
   ASSERT_OK_AND_ASSIGN(const auto of_forbidden, Plan(several, forbidden));
@@ -283,12 +305,9 @@ TEST(LastChoices, ARunThatGoesOnStaysFused) {
   named.mutable_base()->mutable_compile()->set_fuse(false);
   v1::PlanRequest eager = resumed();
   eager.add_constraints("compile.enable=false");
-  v1::PlanRequest on_gpus = resumed();
-  *on_gpus.mutable_cluster() = Request().cluster();
   const std::pair<v1::PlanRequest, const char*> not_kept[] = {
       {named, ""},
-      {eager, "compile.enable = false is asked for, so they are not"},
-      {on_gpus, "train on CPUs alone, so they are not"}};
+      {eager, "compile.enable = false is asked for, so they are not"}};
   for (const auto& [request, why] : not_kept) {
     GainsEstimator estimator({});
     ASSERT_OK_AND_ASSIGN(const auto result, Plan(request, estimator));

@@ -112,8 +112,6 @@ std::string KeepFused(v1::PlanRequest* request) {
   if (!before.fuse() || base->has_fuse() || IsConstrained(*request, kFuse)) return "";
   const char* const goes_on = "The run that it goes on from has fused operators (compile.fuse). ";
   const char* const otherwise = ", so they are not fused any more: it rounds otherwise from here on.";
-  if (request->cluster().device().kind() != v1::CPU)
-    return absl::StrCat(goes_on, "Programs, whose operators can be fused, train on CPUs alone", otherwise);
   if (IsRefused(*request, kEnable, base->has_enable() && !base->enable()))
     return absl::StrCat(goes_on, "compile.enable = false is asked for", otherwise);
   base->set_enable(true);
@@ -126,25 +124,28 @@ std::string KeepFused(v1::PlanRequest* request) {
   }
   const std::string of_hosts =
       several ? absl::StrCat(", if its ", request->cluster().nodes(),
-                             " hosts have kernels of one compiler and processor: if not, ",
+                             " hosts have kernels of one compiler and processor or card: if not, ",
                              base->fall_back_to_eager() ? "all train without" : "the run ends and says so")
               : "";
   return absl::StrCat(goes_on, "They stay fused in all recipes of this plan, so that it rounds as before", of_hosts, ".");
 }
 
-// Programs train on CPUs (docs/recipe.md).
+// What a program spares of a GPU's host was never measured: there programs are of those who ask for them, and what a pass changes
+// beside fusing is tried on CPUs alone.
 void OpenLastChoices(const v1::PlanRequest& request, OpenChoices* open) {
-  if (request.cluster().device().kind() != v1::CPU || request.objective() == v1::MEMORY) return;
+  if (request.objective() == v1::MEMORY) return;
   const v1::Recipe& base = request.base();
-  open->graph_mode = !base.compile().has_enable() && !IsConstrained(request, kEnable);
+  const bool on_cpus = request.cluster().device().kind() == v1::CPU;
+  open->graph_mode = on_cpus && !base.compile().has_enable() && !IsConstrained(request, kEnable);
   v1::Recipe asked = base;
   for (const std::string& text : request.constraints()) {
     if (IsOf(text, kEnable)) (void)ApplyOverride(&asked, kEnable, text.substr(text.find('=') + 1));
   }
   if (!open->graph_mode && !asked.compile().enable()) return;
+  open->fuses = MayFuse(request);
+  if (!on_cpus) return;
   open->async_tensor_parallel =
       !base.parallelism().has_enable_async_tensor_parallel() && !IsConstrained(request, kAsyncTensorParallel);
-  open->fuses = MayFuse(request);
   open->tries_buckets = !base.compile().has_fsdp_bucketing() && !IsConstrained(request, kBucketing) &&
                         !IsConstrained(request, kReorder) && base.compile().fsdp_buckets().empty();
 }

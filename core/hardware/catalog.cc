@@ -62,6 +62,21 @@ void CheckLink(const std::string& field, const v1::Link& link, Checker* check) {
   check->NotNegative(field + ".latency_seconds", link.latency_seconds());
 }
 
+void CheckEfficiency(const v1::Efficiency& efficiency, Checker* check) {
+  check->Positive("device.efficiencies.fraction", efficiency.fraction());
+  if (efficiency.operator_().empty() != efficiency.curve().empty()) {
+    check->Fail("device.efficiencies.curve", efficiency.operator_(), "an operator has a curve, and a class of operators none");
+  }
+  double before = 0;
+  for (const auto& point : efficiency.curve()) {
+    check->Positive("device.efficiencies.curve.fraction", point.fraction());
+    if (!(point.least_seconds() > before)) {
+      check->Fail("device.efficiencies.curve.least_seconds", absl::StrCat(point.least_seconds()), "must ascend from above zero");
+    }
+    before = point.least_seconds();
+  }
+}
+
 void CheckDevice(const v1::Device& device, Checker* check) {
   if (device.kind() != v1::CPU && device.kind() != v1::CUDA) {
     check->Fail("device.kind", v1::DeviceKind_Name(device.kind()), "must be CPU or CUDA");
@@ -76,7 +91,7 @@ void CheckDevice(const v1::Device& device, Checker* check) {
   check->Share("device.measured_while_busy", device.measured_while_busy());
   if (device.peak_flops().empty()) check->Fail("device.peak_flops", "", "give at least one dtype's peak");
   for (const auto& peak : device.peak_flops()) check->Positive("device.peak_flops.flops_per_second", peak.flops_per_second());
-  for (const auto& efficiency : device.efficiencies()) check->Positive("device.efficiencies.fraction", efficiency.fraction());
+  for (const auto& efficiency : device.efficiencies()) CheckEfficiency(efficiency, check);
 }
 
 void CheckTiers(const v1::Cluster& cluster, Checker* check) {

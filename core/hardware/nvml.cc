@@ -1,7 +1,5 @@
 #include "core/hardware/nvml.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -12,94 +10,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "core/hardware/nvml_library.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 
 namespace legoai::sim {
 namespace {
 
-// The part of NVIDIA's NVML API that is used, as its nvml.h declares it: the library keeps these signatures and layouts from
-// version to version (functions that change get a suffix).
-using Return = int;
-using Device = void*;
-constexpr Return kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
-constexpr int kSmClock = 1, kMemoryClock = 2;  // nvmlClockType_t
-constexpr unsigned kTextLength = 96;           // NVML_DEVICE_NAME_V2_BUFFER_SIZE, NVML_DEVICE_UUID_V2_BUFFER_SIZE
-struct Memory {
-  unsigned long long total, free, used;
-};
-struct MemoryV2 {
-  unsigned version;
-  unsigned long long total, reserved, free, used;
-};
-constexpr unsigned kMemoryV2 = sizeof(MemoryV2) | 2U << 24;  // nvmlMemory_v2
-static_assert(sizeof(MemoryV2) == 40);
-struct Utilization {  // percent
-  unsigned gpu, memory;
-};
-constexpr int kTemperatureOfGpu = 0;  // nvmlTemperatureSensors_t
-
-struct Nvml {
-  Return (*init)() = nullptr;
-  Return (*shutdown)() = nullptr;
-  const char* (*error_string)(Return) = nullptr;
-  Return (*driver_version)(char*, unsigned) = nullptr;
-  Return (*count)(unsigned*) = nullptr;
-  Return (*handle)(unsigned, Device*) = nullptr;
-  Return (*name)(Device, char*, unsigned) = nullptr;
-  Return (*uuid)(Device, char*, unsigned) = nullptr;
-  Return (*memory)(Device, Memory*) = nullptr;
-  Return (*memory_v2)(Device, MemoryV2*) = nullptr;  // null: the driver is older than it
-  Return (*power_limit)(Device, unsigned*) = nullptr;
-  Return (*clock)(Device, int, unsigned*) = nullptr;
-  Return (*max_clock)(Device, int, unsigned*) = nullptr;
-  // Of loads alone; null: the driver has none of it.
-  Return (*utilization)(Device, Utilization*) = nullptr;
-  Return (*temperature)(Device, int, unsigned*) = nullptr;
-  Return (*power)(Device, unsigned*) = nullptr;
-};
-
-absl::Status NoGpu(const std::string& why, absl::StatusCode code = absl::StatusCode::kFailedPrecondition) {
-  return FieldError("device", "cuda",
-                    absl::StrCat("no GPU can be used here (", why, "); use a machine with a GPU, or device cpu"), code);
-}
-
-// A machine without a driver is one without GPUs; one whose cards fail is not.
-absl::Status Fault(const Nvml& nvml, const char* function, Return error) {
-  const auto code = error == kDriverNotLoaded ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable;
-  return NoGpu(absl::StrCat("NVML's ", function, " says: ", nvml.error_string(error)), code);
-}
-
-template <class Function>
-bool Load(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
-absl::StatusOr<Nvml> OpenLibrary() {
-  const char* chosen = std::getenv("LEGOAI_NVML");
-  // Never closed: NVML keeps what it has begun with the driver.
-  void* library = dlopen(chosen != nullptr && *chosen != '\0' ? chosen : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return NoGpu(absl::StrCat("NVIDIA's driver is not installed, or not given to this container, which needs ",
-                              "NVIDIA_DRIVER_CAPABILITIES=compute,utility: ", dlerror()));
-  }
-  Nvml nvml;
-  const bool whole =
-      Load(library, "nvmlInit_v2", &nvml.init) && Load(library, "nvmlShutdown", &nvml.shutdown) &&
-      Load(library, "nvmlErrorString", &nvml.error_string) && Load(library, "nvmlSystemGetDriverVersion", &nvml.driver_version) &&
-      Load(library, "nvmlDeviceGetCount_v2", &nvml.count) && Load(library, "nvmlDeviceGetHandleByIndex_v2", &nvml.handle) &&
-      Load(library, "nvmlDeviceGetName", &nvml.name) && Load(library, "nvmlDeviceGetUUID", &nvml.uuid) &&
-      Load(library, "nvmlDeviceGetMemoryInfo", &nvml.memory) &&
-      Load(library, "nvmlDeviceGetPowerManagementLimit", &nvml.power_limit) &&
-      Load(library, "nvmlDeviceGetClockInfo", &nvml.clock) && Load(library, "nvmlDeviceGetMaxClockInfo", &nvml.max_clock);
-  if (!whole) return NoGpu("the driver's libnvidia-ml.so.1 lacks functions of NVML; CUDA 13 needs driver 580 or newer");
-  Load(library, "nvmlDeviceGetMemoryInfo_v2", &nvml.memory_v2);
-  Load(library, "nvmlDeviceGetUtilizationRates", &nvml.utilization);
-  Load(library, "nvmlDeviceGetTemperature", &nvml.temperature);
-  Load(library, "nvmlDeviceGetPowerUsage", &nvml.power);
-  return nvml;
-}
+using namespace nvml;
 
 // In bytes. NVML's total is the whole card's; CUDA gives what the driver does not keep for itself.
 Return ReadMemory(const Nvml& nvml, Device device, int64_t* bytes) {
@@ -151,6 +69,17 @@ bool ReadUsed(const Nvml& nvml, Device device, int64_t* bytes) {
   return true;
 }
 
+// Not that its power limit holds it, which a card that works hard is meant to do, nor that it idles.
+std::vector<std::string> ReadSlowdowns(const Nvml& nvml, Device device) {
+  unsigned long long reasons = 0;
+  std::vector<std::string> names;
+  if (nvml.clock_reasons == nullptr || nvml.clock_reasons(device, &reasons) != kSuccess) return names;
+  for (const auto& [bit, name] : kSlowdowns) {
+    if ((reasons & bit) != 0) names.push_back(name);
+  }
+  return names;
+}
+
 std::optional<GpuLoad> ReadLoad(const Nvml& nvml, int index) {
   Device device = nullptr;
   GpuLoad load;
@@ -164,6 +93,9 @@ std::optional<GpuLoad> ReadLoad(const Nvml& nvml, int index) {
     load.temperature_celsius = value;
   }
   if (nvml.power != nullptr && nvml.power(device, &value) == kSuccess) load.power_watts = value / 1000.0;
+  load.slowdowns = ReadSlowdowns(nvml, device);
+  unsigned long long errors = 0;
+  if (ReadUncorrectedErrors(nvml, device, &errors) == kSuccess) load.uncorrected_ecc_errors = static_cast<int64_t>(errors);
   return load;
 }
 
@@ -233,27 +165,16 @@ int ReadIndex(const std::string& text, size_t count) {
 }  // namespace
 
 absl::StatusOr<NvmlReport> ReadNvml() {
-  ASSIGN_OR_RETURN(const Nvml nvml, OpenLibrary());
-  if (const Return error = nvml.init()) return Fault(nvml, "nvmlInit_v2", error);
-  absl::StatusOr<NvmlReport> report = ReadAll(nvml);
-  nvml.shutdown();
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Session> session, OpenSession());
+  absl::StatusOr<NvmlReport> report = ReadAll(session->nvml);
   if (!report.ok()) return report;
   RETURN_IF_ERROR(LeaveVisible(&*report));
   return report;
 }
 
-struct GpuLoadReader::Session {
-  explicit Session(const Nvml& library) : nvml(library) {}
-  ~Session() { nvml.shutdown(); }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
-  const Nvml nvml;
-};
-
 absl::StatusOr<GpuLoadReader> GpuLoadReader::Open(const std::vector<int>& indices) {
-  ASSIGN_OR_RETURN(const Nvml nvml, OpenLibrary());
-  if (const Return error = nvml.init()) return Fault(nvml, "nvmlInit_v2", error);
-  return GpuLoadReader(std::make_shared<const Session>(nvml), indices);
+  ASSIGN_OR_RETURN(auto session, OpenSession());
+  return GpuLoadReader(std::move(session), indices);
 }
 
 std::vector<GpuLoad> GpuLoadReader::Read() const {

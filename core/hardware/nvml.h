@@ -17,6 +17,10 @@
 
 namespace legoai::sim {
 
+namespace nvml {
+struct Session;
+}
+
 struct Gpu {
   int index = 0;             // of NVML: PCI order
   std::string uuid;          // "GPU-8f4b…", which CUDA gives the same card
@@ -46,6 +50,8 @@ struct GpuLoad {
   int64_t memory_bytes = 0;           // that is taken
   std::optional<double> temperature_celsius;
   std::optional<double> power_watts;
+  std::vector<std::string> slowdowns;  // why its clocks are lowered, as v1::GpuUse names it
+  std::optional<int64_t> uncorrected_ecc_errors;  // since the driver was loaded, or the card reset
 };
 
 // Polls the cards of these indices. NVML stays open as long as a reader exists, because opening it may take seconds. Not
@@ -58,10 +64,9 @@ class GpuLoadReader {
   std::vector<GpuLoad> Read() const;
 
  private:
-  struct Session;
-  GpuLoadReader(std::shared_ptr<const Session> session, std::vector<int> indices)
+  GpuLoadReader(std::shared_ptr<const nvml::Session> session, std::vector<int> indices)
       : session_(std::move(session)), indices_(std::move(indices)) {}
-  std::shared_ptr<const Session> session_;
+  std::shared_ptr<const nvml::Session> session_;
   std::vector<int> indices_;
 };
 

@@ -136,6 +136,27 @@ v1::DType ArithmeticDType(const InstructionView& op) {
   return found == v1::DTYPE_UNSPECIFIED ? v1::FLOAT32 : found;
 }
 
+// Whether neighbouring rows, of whichever of the last two dimensions is not the dense one, are apart by no multiple of 16 bytes. Of
+// one row there is none.
+bool HasUnalignedRows(const Geometry& geometry) {
+  constexpr int64_t kWideLoad = 16;
+  const size_t dims = geometry.sizes.size();
+  if (dims < 2) return false;  // a bias
+  int64_t apart = 0;
+  for (size_t d = dims - 2; d < dims; ++d) {
+    if (geometry.sizes[d] > 1 && geometry.strides[d] > 1) apart = std::max(apart, geometry.strides[d]);
+  }
+  return apart * graph::ElementBytes(geometry.dtype) % kWideLoad != 0;
+}
+
+bool IsUnaligned(const InstructionView& op) {
+  bool unaligned = false;
+  const auto look = [&](int, uint32_t value) { unaligned |= HasUnalignedRows(op.GeometryOf(op.trace().values[value])); };
+  op.ForEachInput(look);
+  op.ForEachResult(look);
+  return unaligned;
+}
+
 // Of each statement as of the operator that it was, for each element of the loop.
 double FusedFlops(const InstructionView& op) {
   const std::string* const text = graph::FusedKernelText(op.trace(), op.instruction());
@@ -212,6 +233,7 @@ OpFacts FactsOf(const InstructionView& op, const OperatorRow& row) {
   facts.read_bytes = traffic.read;
   facts.written_bytes = traffic.written;
   facts.flops = FlopsOf(op, row, traffic.largest);
+  facts.unaligned = row.flops == FlopRule::kMatmul && IsUnaligned(op);
   return facts;
 }
 

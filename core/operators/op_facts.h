@@ -19,6 +19,9 @@ struct OpFacts {
   double flops = 0;
   int64_t read_bytes = 0;
   int64_t written_bytes = 0;
+  // Of a matrix product: rows of a factor or of the result begin at no multiple of 16 bytes, as with a vocabulary of 50257 in 16
+  // bits. Libraries of GPUs then take kernels without wide loads, which are several times slower.
+  bool unaligned = false;
 
   int64_t bytes() const { return read_bytes + written_bytes; }
 };

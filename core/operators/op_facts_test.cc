@@ -60,6 +60,29 @@ TEST(OpFactsTest, MatrixProducts) {
 }
 
 // Attention counted pair by pair.
+// GPT-2's vocabulary, 50257, is odd.
+TEST(OpFactsTest, ProductsWhoseRowsBeginAnywhereAreToldApart) {
+  TraceBuilder b;
+  const auto unaligned = [&](v1::DType dtype, std::vector<int64_t> a, std::vector<int64_t> w, bool transposed) {
+    const auto x = b.New(dtype, a), out = b.New(dtype, {a[0], w[1]});
+    const auto y = transposed ? b.View(b.AddStorage(w[0] * w[1] * 4), dtype, w, {1, w[0]}) : b.New(dtype, w);
+    b.Op("aten::mm", {x, y}, {out});
+    return Facts(b).unaligned;
+  };
+  EXPECT_FALSE(unaligned(v1::BFLOAT16, {8, 16}, {16, 32}, false));
+  EXPECT_TRUE(unaligned(v1::BFLOAT16, {8, 16}, {16, 33}, false)) << "rows of the second factor and of the result";
+  EXPECT_TRUE(unaligned(v1::BFLOAT16, {8, 16}, {16, 33}, true)) << "rows of the result";
+  EXPECT_TRUE(unaligned(v1::BFLOAT16, {8, 33}, {33, 16}, true));
+  EXPECT_TRUE(unaligned(v1::BFLOAT16, {8, 16}, {16, 36}, true)) << "36 elements are 72 bytes";
+  EXPECT_FALSE(unaligned(v1::FLOAT32, {8, 16}, {16, 36}, true));
+  EXPECT_FALSE(unaligned(v1::BFLOAT16, {9, 16}, {16, 32}, false)) << "of rows there may be any number";
+  EXPECT_FALSE(unaligned(v1::BFLOAT16, {1, 33}, {33, 16}, false)) << "of one row";
+  EXPECT_FALSE(unaligned(v1::BFLOAT16, {8, 16}, {16, 1}, true)) << "of one column";
+  const auto x = b.New(v1::BFLOAT16, {8, 33}), y = b.New(v1::BFLOAT16, {8, 33});
+  b.Op("aten::add.Tensor", {x, y}, {b.New(v1::BFLOAT16, {8, 33})});
+  EXPECT_FALSE(Facts(b).unaligned);
+}
+
 TEST(OpFactsTest, AttentionCountsPairsUnderTheMask) {
   const int64_t batch = 2, heads = 4, kv_heads = 2, seq = 7, dim = 8;
   TraceBuilder b;

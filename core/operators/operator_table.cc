@@ -82,7 +82,8 @@ void AddReductions(std::vector<OperatorRow>& rows) {
 void AddCopies(std::vector<OperatorRow>& rows) {
   AddAll(rows, {.op_class = kCopy, .flops_per_element = 0},
          {"aten::clone", "aten::_to_copy", "aten::contiguous", "aten::cat", "aten::stack", "aten::repeat",
-          "aten::constant_pad_nd", "aten::roll", "aten::flip", "aten::repeat_interleave"});
+          "aten::constant_pad_nd", "aten::flip", "aten::repeat_interleave"});
+  AddAll(rows, {.op_class = kCopy, .flops_per_element = 0, .results = ResultRule::kContiguous}, {"aten::roll"});
   AddAll(rows, {.op_class = kCopy, .flops_per_element = 0, .traffic = kOverwrites},
          {"aten::copy_", "aten::fill_", "aten::zero_", "aten::_foreach_zero_", "aten::_foreach_copy_", "aten::normal_",
           "aten::uniform_"});

@@ -43,6 +43,7 @@ constexpr Right kRights[] = {
     {"legoai.v1.ControlPlane/ListWorkers", v1::VIEWER, Scope::kAny},
     {"legoai.v1.ControlPlane/GetWorker", v1::VIEWER, Scope::kAny},
     {"legoai.v1.ControlPlane/DrainWorker", v1::OPERATOR, Scope::kAny},
+    {"legoai.v1.ControlPlane/CheckWorker", v1::OPERATOR, Scope::kAny},
     {"legoai.v1.ControlPlane/Plan", v1::EDITOR, Scope::kAny},
     {"legoai.v1.ControlPlane/Simulate", v1::EDITOR, Scope::kAny},
     {"legoai.v1.ControlPlane/GetServerInfo", v1::VIEWER, Scope::kAny},

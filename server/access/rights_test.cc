@@ -43,6 +43,7 @@ const std::map<std::string, std::string> kExpected = {
     {"legoai.v1.ControlPlane/ListWorkers", "vedo"},
     {"legoai.v1.ControlPlane/GetWorker", "vedo"},
     {"legoai.v1.ControlPlane/DrainWorker", "o"},
+    {"legoai.v1.ControlPlane/CheckWorker", "o"},
     {"legoai.v1.ControlPlane/Plan", "edo"},
     {"legoai.v1.ControlPlane/Simulate", "edo"},
     {"legoai.v1.ControlPlane/GetServerInfo", "vedo"},

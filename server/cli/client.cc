@@ -310,6 +310,10 @@ absl::StatusOr<v1::ServerInfo> Client::GetServerInfo() {
 absl::StatusOr<v1::Worker> Client::GetWorker(const v1::GetWorkerRequest& request) {
   return connection_->Call(&Stub::GetWorker, request);
 }
+absl::StatusOr<v1::Worker> Client::CheckWorker(const v1::CheckWorkerRequest& request) {
+  return connection_->Call(&Stub::CheckWorker, request);
+}
+
 absl::StatusOr<v1::Worker> Client::DrainWorker(const v1::DrainWorkerRequest& request) {
   return connection_->Call(&Stub::DrainWorker, request);
 }

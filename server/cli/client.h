@@ -54,6 +54,7 @@ class Client {
   absl::StatusOr<v1::ServerInfo> GetServerInfo();
   absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
   absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
+  absl::StatusOr<v1::Worker> CheckWorker(const v1::CheckWorkerRequest& request);
   // `interrupted` is polled, here and below; then Cancelled.
   absl::StatusOr<v1::Estimate> Simulate(const v1::SimulateRequest& request, const std::function<bool()>& interrupted);
   absl::StatusOr<v1::TraceFile> GetPredictedTrace(const v1::GetPredictedTraceRequest& request,

@@ -69,11 +69,6 @@ std::string LevelText(const std::string& level) {
   return Colored(level == "error" ? Color::kRed : level == "warning" ? Color::kYellow : Color::kNone, level);
 }
 
-std::string WorkerStateText(const v1::Worker& worker) {
-  if (!worker.connected()) return Colored(Color::kRed, EnumText(worker.state()) + ", not connected");
-  return Colored(worker.state() == v1::READY ? Color::kGreen : Color::kYellow, EnumText(worker.state()));
-}
-
 // " (ranks 2-3)", where there are others elsewhere.
 std::string RanksText(const v1::Attempt& attempt, const v1::Placement& placement) {
   if (attempt.placements_size() < 2) return "";
@@ -98,10 +93,6 @@ std::string AttemptsTable(const google::protobuf::RepeatedPtrField<v1::Attempt>&
 }
 
 // What is in use, by whomever, of what it has.
-std::string MemoryText(const v1::Worker& worker) {
-  const std::string all = BytesText(static_cast<double>(worker.host_memory_bytes()));
-  return worker.has_use() ? absl::StrCat(BytesText(static_cast<double>(worker.use().memory_bytes())), " of ", all) : all;
-}
 
 }  // namespace
 
@@ -269,24 +260,6 @@ std::string LogText(const v1::LogLine& line) {
   return absl::StrCat(TimeText(line.time_us()), line.attempt() == 0 ? "" : absl::StrCat("  attempt ", line.attempt()),
                       line.has_rank() ? absl::StrCat(" rank ", line.rank()) : worker, "  ", LevelText(line.level()),
                       line.level().empty() ? "" : ": ", line.text());
-}
-
-std::string WorkersTable(const google::protobuf::RepeatedPtrField<v1::Worker>& workers) {
-  Table table(
-      {"<worker", "<state", "<pool", "<device", "slots", "free", "processor", "memory", "<host", "<last heard of", "<jobs"});
-  for (const v1::Worker& worker : workers) {
-    int64_t used = 0;
-    std::vector<std::string> jobs;
-    for (const auto& use : worker.used()) {
-      used += use.slots();
-      jobs.push_back(absl::StrCat(use.job().empty() ? "another project's" : Id(use.job()), " x", use.slots()));
-    }
-    table.Add({Id(worker.name()), WorkerStateText(worker), worker.pool(), worker.device().type(), absl::StrCat(worker.slots()),
-               absl::StrCat(std::max<int64_t>(0, worker.slots() - used)),
-               worker.use().has_processor_share() ? PercentText(worker.use().processor_share()) : "-", MemoryText(worker),
-               worker.host(), TimeText(worker.last_seen_time_us()), absl::StrJoin(jobs, ", ")});
-  }
-  return table.Text();
 }
 
 }  // namespace legoai::cli

@@ -9,7 +9,6 @@
 
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "proto/legoai/v1/job.pb.h"
-#include "proto/legoai/v1/worker.pb.h"
 #include "server/cli/output.h"
 
 namespace legoai::cli {
@@ -37,6 +36,5 @@ std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* plannin
 std::string OutcomeText(const v1::Job& job);
 std::string TransitionText(const v1::Transition& transition);
 std::string LogText(const v1::LogLine& line);
-std::string WorkersTable(const google::protobuf::RepeatedPtrField<v1::Worker>& workers);
 
 }  // namespace legoai::cli

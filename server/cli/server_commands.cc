@@ -18,6 +18,7 @@
 #include "server/cli/output.h"
 #include "server/cli/prediction_text.h"
 #include "server/cli/server_call.h"
+#include "server/cli/worker_text.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::cli {
@@ -228,6 +229,8 @@ absl::StatusOr<int> Logs(const Arguments& arguments) {
   return follower.Follow(guard);
 }
 
+constexpr absl::Duration kCheckLimit = absl::Hours(1);  // an agent's own is shorter
+
 absl::StatusOr<v1::Worker> OneWorker(Client& client, const std::string& name, const Arguments& arguments) {
   if (arguments.Has("drain") || arguments.Has("undrain")) {
     v1::DrainWorkerRequest request;
@@ -243,15 +246,46 @@ absl::StatusOr<v1::Worker> OneWorker(Client& client, const std::string& name, co
   return client.GetWorker(request);
 }
 
+bool HasEnded(const v1::Worker& worker, int64_t after) {
+  return !worker.health().checking() && worker.health().check().number() > after;
+}
+
+bool AllPassed(const v1::WorkerHealth& health) {
+  const auto& results = health.check().results();
+  return std::all_of(results.begin(), results.end(), [](const v1::CheckResult& result) { return result.passed(); });
+}
+
+// Waits until its agent has checked the machine. An agent that is started anew meanwhile counts its checks anew.
+absl::StatusOr<v1::Worker> CheckedWorker(Client& client, const std::string& name) {
+  v1::CheckWorkerRequest check;
+  check.set_name(name);
+  ASSIGN_OR_RETURN(const auto before, client.CheckWorker(check));
+  v1::GetWorkerRequest request;
+  request.set_name(name);
+  const InterruptGuard guard(InterruptGuard::ClosedOutput::kEndsProcess);
+  for (const absl::Time end = absl::Now() + kCheckLimit; absl::Now() < end && !guard.interrupted(); absl::SleepFor(kPause)) {
+    ASSIGN_OR_RETURN(auto now, client.GetWorker(request));
+    const bool same = now.instance() == before.instance();
+    if (HasEnded(now, same ? before.health().check().number() : 0)) return now;
+    if (!now.connected()) return absl::UnavailableError(absl::StrCat(name, " has disconnected before its check had ended"));
+  }
+  if (!guard.interrupted()) return absl::DeadlineExceededError(absl::StrCat(name, " has not ended its check in an hour"));
+  return absl::CancelledError(absl::StrCat("is not waited for: `lego workers ", name, "` shows the check once it has ended"));
+}
+
 absl::Status CheckWorkersCall(const Arguments& arguments) {
   if (arguments.Has("drain") && arguments.Has("undrain")) return FieldError("--drain", "", "and --undrain exclude each other");
+  for (const char* option : {"drain", "undrain"}) {
+    if (arguments.Has("check") && arguments.Has(option))
+      return FieldError("--check", "", absl::StrCat("and --", option, " exclude each other"));
+  }
   if (arguments.Has("let-finish") && !arguments.Has("drain")) return FieldError("--let-finish", "", "goes with --drain");
   if (arguments.Has("let-finish") && arguments.Has("grace"))
     return FieldError("--grace", arguments.Text("grace"), "goes without --let-finish: those jobs are not stopped");
   if (arguments.Has("grace") && !arguments.Has("drain"))
     return FieldError("--grace", arguments.Text("grace"), "goes with --drain");
   if (arguments.positional().empty()) {
-    for (const char* option : {"drain", "undrain"}) {
+    for (const char* option : {"drain", "undrain", "check"}) {
       if (arguments.Has(option)) return FieldError("NAME", "", absl::StrCat("is needed with --", option));
     }
   } else if (arguments.Has("filter")) {
@@ -277,13 +311,13 @@ absl::StatusOr<int> Workers(const Arguments& arguments) {
     }
     return kDone;
   }
-  const std::string text = arguments.positional()[0];
+  const std::string text = arguments.positional()[0], name = absl::StartsWith(text, "workers/") ? text : "workers/" + text;
   ASSIGN_OR_RETURN(const auto worker,
-                   OneWorker(*client, absl::StartsWith(text, "workers/") ? text : "workers/" + text, arguments));
+                   arguments.Has("check") ? CheckedWorker(*client, name) : OneWorker(*client, name, arguments));
   v1::ListWorkersResponse one;
   *one.add_workers() = worker;
-  Print(table ? WorkersTable(one.workers()) : TreeText(arguments.format(), ToTree(worker)));
-  return kDone;
+  Print(table ? WorkersTable(one.workers()) + WorkerText(worker) : TreeText(arguments.format(), ToTree(worker)));
+  return arguments.Has("check") && !AllPassed(worker.health()) ? kFailed : kDone;
 }
 
 }  // namespace
@@ -341,13 +375,16 @@ Command LogsCommand() {
 Command WorkersCommand() {
   CommandSpec spec;
   spec.name = "workers";
-  spec.summary = "Lists the machines that train, with what they are doing, or takes one out of use.";
+  spec.summary = "Lists the machines that train, with what they are doing; checks one, or takes it out of use.";
   spec.positional = "NAME";
   spec.most_positional = 1;
   spec.options = {{"drain", "", "gives NAME nothing new; its jobs save, and go on from there on other workers"},
                   {"let-finish", "", "with --drain: its jobs stay to their end"},
                   {"grace", "SECONDS", "with --drain: for saving, before their trainers are killed (60)"},
                   {"undrain", "", "makes NAME ready again"},
+                  {"check", "",
+                   "has NAME check the disk of its runs, the devices of slots that no job holds, and what connects these; what "
+                   "passes gets jobs again. The exit code is 1 if something fails"},
                   {"filter", "FILTER", "terms joined by AND: state = ready, pool = default"},
                   ServerOption()};
   spec.example = "lego workers node-7 --drain";

@@ -404,6 +404,54 @@ TEST_F(ServerCommands, WorkersAreShownAndDrained) {
   ExpectError({"workers", "node-7", "--drain", "--undrain"}, 2, {"exclude"});
 }
 
+TEST_F(ServerCommands, AWorkersHealthIsShownAndItsMachineChecked) {
+  v1::Worker worker;
+  worker.set_name("workers/node-7");
+  worker.set_state(v1::READY);
+  worker.set_slots(3);
+  worker.set_connected(true);
+  v1::SlotDevice& device = *worker.add_slot_devices();
+  device.set_index(5), device.set_uuid("GPU-x"), device.set_name("NVIDIA H100 80GB HBM3");
+  v1::GpuUse& gpu = *worker.mutable_use()->add_gpus();
+  gpu.set_index(5), gpu.add_slowdowns("hw_thermal"), gpu.set_temperature_celsius(89);
+  v1::WorkerHealth& health = *worker.mutable_health();
+  v1::SlotFault& fault = *health.add_slot_faults();
+  fault.set_slot(2), fault.set_cause(v1::GPU_XID), fault.set_reason("its driver told of Xid 79");
+  fault.set_time_us(1'700'000'000'000'000);
+  const auto add = [&](v1::CheckKind kind, const std::vector<int64_t>& slots, bool passed) {
+    v1::CheckResult& result = *health.mutable_check()->add_results();
+    result.set_kind(kind), result.set_passed(passed), result.set_seconds(1.25);
+    for (const int64_t slot : slots) result.add_slots(slot);
+    return &result;
+  };
+  add(v1::DISK_CHECK, {}, true)->set_write_bytes_per_second(5e8);
+  add(v1::DEVICE_CHECK, {0}, true)->set_flops_per_second(5e13);
+  add(v1::ALL_GATHER_CHECK, {0, 1}, true)->set_received_bytes_per_second(3e11);
+  add(v1::ALL_GATHER_CHECK, {0, 2}, true)->set_received_bytes_per_second(2e11);
+  service_.fleet().SetWorkers({worker});
+  const std::string list = Run({"workers"}).out;
+  EXPECT_NE(list.find("ready, 1 slot faulty"), std::string::npos) << list;
+  EXPECT_EQ(list.find("Xid 79"), std::string::npos) << "the list is short";
+  const std::string shown = Run({"workers", "node-7"}).out;
+  for (const char* part :
+       {"slot 2 gets nothing new since 2023-11-1", "(gpu_xid): its driver told of Xid 79\n",
+        "slot 0: GPU 5, NVIDIA H100 80GB HBM3, GPU-x, 89 °C, slowed down: hw_thermal\n",
+        "  disk: passed in 1.2 s, 500 MB/s written\n",
+        "  device of slot 0: passed in 1.2 s, 50000 GFLOP/s\n",
+        "  all_gather of 2 pairs: passed; the slowest: all_gather of slots 0 and 2: passed in 1.2 s, 200 GB/s received\n"})
+    EXPECT_NE(shown.find(part), std::string::npos) << part << "\n" << shown;
+
+  EXPECT_EQ(RunJson({"workers", "node-7", "--check"})["health"]["check"]["number"], 1);
+  add(v1::DEVICE_CHECK, {1}, false)->set_text("a matrix product is not what the host computes");
+  service_.fleet().SetWorkers({worker});
+  const auto failed = Run({"workers", "node-7", "--check"});
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_NE(failed.out.find("device of slot 1: FAILED in 1.2 s: a matrix product is not"), std::string::npos) << failed.out;
+  ExpectError({"workers", "--check"}, 2, {"NAME", "is needed with --check"});
+  ExpectError({"workers", "node-7", "--check", "--drain"}, 2, {"--check", "and --drain exclude each other"});
+  ExpectError({"workers", "node-8", "--check"}, 2, {"workers/node-8", "no such worker"});
+}
+
 TEST_F(ServerCommands, CheckpointsAndFlightRecordsOfAJob) {
   const v1::Job job = service_.Create("my job");
   ExpectError({"fr", Id(job)}, 1, {job.name() + " has no flight record: one is taken when", "lego logs " + Id(job)});

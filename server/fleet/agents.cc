@@ -1,14 +1,20 @@
 #include "server/fleet/agents.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "core/process/build_version.h"
 #include "proto/errors.h"
+#include "proto/worker_slots.h"
+#include "server/fleet/health.h"
 #include "server/fleet/offers.h"
+#include "server/jobs/names.h"
 
 namespace legoai::server {
 namespace {
+
+constexpr int kMostSlowdowns = 8;  // of a card
 
 // Shares are shares, nothing is less than none, and cards are those of the slots, each once: what is shown and counted of a
 // worker rests on it.
@@ -20,7 +26,9 @@ bool MakesSense(const v1::WorkerUse& use, const v1::Worker& worker) {
   for (const v1::GpuUse& gpu : use.gpus()) {
     sensible = sensible && known.erase(gpu.index()) == 1 && gpu.memory_bytes() >= 0 &&
                (!gpu.has_utilization() || is_share(gpu.utilization())) && std::isfinite(gpu.temperature_celsius()) &&
-               std::isfinite(gpu.power_watts()) && gpu.power_watts() >= 0;
+               std::isfinite(gpu.power_watts()) && gpu.power_watts() >= 0 && gpu.uncorrected_ecc_errors() >= 0 &&
+               gpu.slowdowns_size() <= kMostSlowdowns &&
+               std::all_of(gpu.slowdowns().begin(), gpu.slowdowns().end(), [](const std::string& one) { return IsSegment(one); });
   }
   return sensible;
 }
@@ -43,7 +51,8 @@ void Agents::Know(const std::vector<v1::Worker>& workers) {
 
 absl::StatusOr<v1::Worker> Agents::FactsOf(const v1::Hello& hello) const {
   v1::Worker facts = hello.worker();
-  facts.clear_use();  // heartbeats tell it
+  facts.clear_use();     // heartbeats tell it
+  facts.clear_health();  // it is told anew in each connection
   facts.clear_lets_finish();  // operators say it
   facts.clear_drain_grace_seconds();
   facts.set_state(v1::READY);
@@ -89,6 +98,7 @@ uint64_t Agents::Open(const v1::Worker& facts, const v1::Hello& hello, int64_t a
            .session = id,
            .heard = options_.steady(),
            .refused = entry.refused};
+  if (hello.worker().has_health()) entry.health = hello.worker().health();
   Session& session = sessions_[id];
   session = {
       .worker = facts.name(), .instance = facts.instance(), .link = link, .return_after = same ? hello.last_telemetry() : 0};
@@ -142,6 +152,24 @@ std::optional<Agents::Speaker> Agents::Heard(uint64_t session, const v1::Heartbe
   entry.use.reset();
   if (heartbeat.has_use() && MakesSense(heartbeat.use(), entry.facts)) entry.use = heartbeat.use();
   return SpeakerOf(session, found->second);
+}
+
+std::optional<v1::WorkerHealth> Agents::TakeHealth(uint64_t session, const v1::WorkerHealth& health) {
+  const MutexLock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end() || !Speaks(session, found->second)) return std::nullopt;
+  Entry& entry = workers_.find(found->second.worker)->second;
+  if (!CheckHealth(entry.facts, health).ok()) return std::nullopt;
+  const v1::WorkerHealth before = entry.health.value_or(v1::WorkerHealth());
+  entry.health = health;
+  return before;
+}
+
+v1::WorkerHealth Agents::LastHealth(const std::string& worker, const std::string& instance) const {
+  const MutexLock lock(mutex_);
+  const auto found = workers_.find(worker);
+  const bool known = found != workers_.end() && found->second.facts.instance() == instance && found->second.health;
+  return known ? *found->second.health : v1::WorkerHealth();
 }
 
 bool Agents::Send(uint64_t session, const v1::ToAgent& message) {
@@ -225,8 +253,14 @@ std::optional<Agents::Place> Agents::SendIfStill(const std::string& worker, cons
   return std::nullopt;
 }
 
-v1::Worker Agents::Shown(const Entry& entry) const {
+v1::Worker Agents::WithHealth(const Entry& entry) const {
   v1::Worker worker = entry.facts;
+  if (entry.health && entry.session != 0) *worker.mutable_health() = *entry.health;
+  return worker;
+}
+
+v1::Worker Agents::Shown(const Entry& entry) const {
+  v1::Worker worker = WithHealth(entry);
   worker.set_connected(entry.session != 0);
   if (options_.steady() - entry.heard > options_.lease_ttl) worker.set_state(v1::LOST);
   const bool is_heard = entry.session != 0 && worker.state() != v1::LOST;
@@ -289,12 +323,15 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
     // Trainers of another build have other recipes and checkpoints.
     const bool same_build = entry.facts.build_version() == launch::BuildVersion();
     const bool heard = now - entry.heard < LongestSilence(options_.heartbeat_interval);
+    const v1::Worker worker = WithHealth(entry);
+    const int64_t sound = SoundSlots(worker);
     views.push_back({.name = name,
                      .pool = entry.facts.pool(),
                      .device_type = entry.facts.device().type(),
-                     .slots = entry.facts.slots(),
-                     .free = entry.facts.slots(),
-                     .accepts = entry.session != 0 && heard && same_build && !entry.leaves && entry.facts.state() == v1::READY,
+                     .slots = sound,
+                     .free = FreeSlots(worker),
+                     .accepts = entry.session != 0 && heard && same_build && !entry.leaves && entry.facts.state() == v1::READY &&
+                                sound > 0,
                      .kind = entry.kind,
                      .gang = entry.gang,
                      .place = TopologyOf(entry.facts)});

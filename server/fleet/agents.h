@@ -69,6 +69,10 @@ class Agents {
   // Handles a heartbeat of the worker's current session; nothing for other sessions. `dropped`: metrics dropped since the last
   // one.
   std::optional<Speaker> Heard(uint64_t session, const v1::Heartbeat& heartbeat, int64_t* dropped);
+  // What the worker's agent tells of its machine's health, if this is its current session and it can be so: what it was before.
+  std::optional<v1::WorkerHealth> TakeHealth(uint64_t session, const v1::WorkerHealth& health);
+  // What this process of the worker's agent has told last, in whichever connection.
+  v1::WorkerHealth LastHealth(const std::string& worker, const std::string& instance) const;
   // False: the session has ended.
   bool Send(uint64_t session, const v1::ToAgent& message);
   // Accepts no more of its messages and closes its link.
@@ -141,8 +145,10 @@ class Agents {
     bool leaves = false;                              // it is stopping its trainers and has said goodbye
     int64_t refused = 0;                              // refused messages of its agents
     std::optional<v1::WorkerUse> use = std::nullopt;  // of the machine, as last reported in this session
+    std::optional<v1::WorkerHealth> health = std::nullopt;  // the same
   };
 
+  v1::Worker WithHealth(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Speaks(uint64_t id, const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Speaker SpeakerOf(uint64_t id, const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Place PlaceOfEntry(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

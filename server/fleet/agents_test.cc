@@ -103,6 +103,31 @@ TEST_F(AgentsTest, WhatRanWhenItCameBackIsJudgedOnceAllItSaidIsDurable) {
   EXPECT_FALSE(agents_.TakeReturn(b, 8)) << "once";
 }
 
+TEST_F(AgentsTest, FaultySlotsAreNoneAndAWorkerThatIsCheckedHasNoneFree) {
+  Link link;
+  v1::Hello hello = MakeHello("p", "h", 3);
+  hello.mutable_worker()->mutable_health()->add_slot_faults()->set_slot(2);
+  const uint64_t session = Open(hello, &link);
+  EXPECT_EQ(agents_.Views()[0].slots, 2);
+  EXPECT_EQ(agents_.Views()[0].free, 2);
+  v1::WorkerHealth health;
+  health.set_checking(true);
+  EXPECT_EQ(agents_.TakeHealth(session, health)->slot_faults_size(), 1);
+  EXPECT_EQ(agents_.Views()[0].slots, 3);
+  EXPECT_EQ(agents_.Views()[0].free, 0);
+  EXPECT_TRUE(agents_.Views()[0].accepts) << "jobs wait for it";
+  health.set_fault("the disk");
+  agents_.TakeHealth(session, health);
+  EXPECT_FALSE(agents_.Views()[0].accepts);
+  EXPECT_FALSE(agents_.TakeHealth(session + 1, health));
+  EXPECT_FALSE(agents_.StoredFacts("workers/a")->has_health()) << "it is told anew in each connection";
+  agents_.Close(session);
+  EXPECT_FALSE(agents_.List()[0].has_health());
+  EXPECT_EQ(agents_.LastHealth("workers/a", "p").fault(), "the disk") << "what is told again is not new";
+  EXPECT_EQ(agents_.LastHealth("workers/a", "q").fault(), "");
+  EXPECT_EQ(agents_.LastHealth("workers/b", "p").fault(), "");
+}
+
 TEST_F(AgentsTest, SilentAndLeavingWorkersAcceptNothing) {
   Link link;
   const uint64_t session = Open(MakeHello("p"), &link);

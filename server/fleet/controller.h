@@ -131,6 +131,7 @@ class Controller : public Fleet {
     agents_.Visit(visit);
   }
   absl::StatusOr<v1::Worker> Drain(const v1::DrainWorkerRequest& request) override;
+  absl::StatusOr<v1::Worker> CheckWorker(const v1::CheckWorkerRequest& request) override;
   void JobChanged(const std::string& job) override;
   bool DescribeWait(v1::Job* job) const override;
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
@@ -151,6 +152,8 @@ class Controller : public Fleet {
   std::vector<scheduler::WorkerView> WorkerViews() const;
 
   // controller_agents.cc: messages of agents, their connections and disconnections.
+  void TakeHealth(uint64_t session, const std::string& worker, const v1::WorkerHealth& health);
+  void TellFaults(const std::string& worker, const std::vector<v1::SlotFault>& faults);
   void LogRefusal(const std::string& reason, const LogFields& about);  // of the worker in `about`
   bool IsTorn(const v1::LeaseId& lease, const std::string& speaker) const;
   void JudgeLeases(uint64_t session, int64_t durable);

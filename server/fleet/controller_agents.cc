@@ -9,11 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "core/process/build_version.h"
 #include "core/process/mutex.h"
+#include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/not_leader.h"
 #include "proto/status.h"
 #include "server/fleet/attempt_facts.h"
 #include "server/fleet/controller.h"
+#include "server/fleet/health.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/submission.h"
@@ -90,6 +92,7 @@ absl::Status CheckHello(const v1::Hello& hello) {
   RETURN_IF_ERROR(CheckSlotDevices(worker));
   RETURN_IF_ERROR(CheckGangPorts(worker));
   RETURN_IF_ERROR(CheckTexts(worker));
+  if (absl::Status status = CheckHealth(worker, worker.health()); !status.ok()) return Under("worker", status);
   if (worker.device().type().empty()) return FieldError("worker.device", "", "is needed: run `lego hardware --measure` there");
   if (!IsSegment(worker.pool())) {
     return FieldError("worker.pool", worker.pool().substr(0, 200),
@@ -119,6 +122,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
     return transaction.PutWorker(facts);
   });
   if (!kept.ok()) return kept;
+  const v1::WorkerHealth known_health = agents_.LastHealth(facts.name(), facts.instance());
   const uint64_t id = agents_.Open(facts, hello, acknowledged, link);
   const v1::ToAgent answer = RevokedAnswer(book_.Renew(hello.leases(), facts.name(), facts.instance(), options_.steady()));
   if (answer.has_heartbeat()) agents_.Send(id, answer);
@@ -136,6 +140,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
                             std::string(launch::BuildVersion()), ": it goes on with what it has and gets nothing new"),
                {.worker = facts.name()});
   }
+  TellFaults(facts.name(), NewFaults(known_health, hello.worker().health()));
   JudgeLeases(id, acknowledged);
   notifier_->WorkersChanged();
   bell_.Ring();
@@ -148,10 +153,44 @@ void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
   const auto agent = agents_.Heard(session, heartbeat, &dropped);
   if (!agent) return;
   if (options_.metrics != nullptr && dropped > 0) options_.metrics->TelemetryDropped(dropped);
+  if (heartbeat.has_health()) TakeHealth(session, agent->worker, heartbeat.health());
   v1::ToAgent answer = RevokedAnswer(book_.Renew(heartbeat.leases(), agent->worker, agent->instance, options_.steady()));
   answer.mutable_heartbeat()->set_sequence(heartbeat.sequence());
   agents_.Send(session, answer);
   if (options_.metrics != nullptr) options_.metrics->Heartbeat(absl::ToDoubleSeconds(options_.steady() - begun));
+}
+
+void Controller::TakeHealth(uint64_t session, const std::string& worker, const v1::WorkerHealth& health) {
+  const auto before = agents_.TakeHealth(session, health);
+  if (!before) return LogRefusal("a report of its machine's health", {.worker = worker});
+  TellFaults(worker, NewFaults(*before, health));
+  notifier_->WorkersChanged();
+  bell_.Ring();
+}
+
+void Controller::TellFaults(const std::string& worker, const std::vector<v1::SlotFault>& faults) {
+  for (const v1::SlotFault& fault : faults) {
+    LogWarning(absl::StrCat(fault.slot() < 0 ? worker : absl::StrCat("slot ", fault.slot(), " of ", worker),
+                            " gets nothing new: ", fault.reason()),
+               {.worker = worker});
+    if (options_.metrics != nullptr) options_.metrics->SlotFault(EnumText(fault.cause()));
+  }
+}
+
+// Sent to whom it is connected with now; what comes of it the agent tells.
+absl::StatusOr<v1::Worker> Controller::CheckWorker(const v1::CheckWorkerRequest& request) {
+  const auto place = agents_.PlaceOf(request.name());
+  if (!place)
+    return FieldError("name", request.name(), "is no worker that the server knows: `lego workers` lists them",
+                      absl::StatusCode::kNotFound);
+  v1::ToAgent message;
+  message.mutable_check();
+  if (place->session == 0 || !agents_.Send(place->session, message)) {
+    return FieldError("name", request.name(),
+                      "is not connected, and cannot check its machine: start its agent, which checks it then",
+                      absl::StatusCode::kFailedPrecondition);
+  }
+  return WithLeases(agents_.FindWorker(request.name()).value_or(v1::Worker()), book_.All());
 }
 
 void Controller::LogRefusal(const std::string& reason, const LogFields& about) {

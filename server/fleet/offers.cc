@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "core/hardware/catalog.h"
 #include "core/process/build_version.h"
+#include "proto/worker_slots.h"
 
 namespace legoai::server {
 namespace {
@@ -23,12 +24,6 @@ bool IsThere(const v1::Worker& worker, const v1::Resources& wanted) {
 // One of another build is given nothing new (Agents::Views): nothing is planned for it either.
 bool Suits(const v1::Worker& worker, const v1::Resources& wanted) {
   return IsThere(worker, wanted) && worker.build_version() == launch::BuildVersion();
-}
-
-int64_t FreeSlots(const v1::Worker& worker) {
-  int64_t used = 0;
-  for (const v1::SlotUse& use : worker.used()) used += use.slots();
-  return worker.slots() - used;
 }
 
 int64_t Ranks(const Offer& offer) { return offer.worker == nullptr ? 0 : offer.slots * offer.workers; }
@@ -88,10 +83,10 @@ Offer Offers::Make(const v1::Resources& wanted) const {
   int64_t largest = 0;
   for (const v1::Worker& worker : workers_) {
     if (!Suits(worker, wanted)) continue;
-    const int64_t free = std::min(most, FreeSlots(worker)), all = std::min(most, worker.slots());
+    const int64_t free = std::min(most, FreeSlots(worker)), all = std::min(most, SoundSlots(worker));
     if (free >= wanted.min_slots() && free > now.slots) now = {&worker, free};
     if (all >= wanted.min_slots() && all > later.slots) later = {&worker, all};
-    largest = std::max(largest, worker.slots());
+    largest = std::max(largest, SoundSlots(worker));
   }
   // What fits on one worker runs on one: no network between hosts is as fast as what is within.
   if (std::max(wanted.slots(), wanted.min_slots()) > largest) {
@@ -125,7 +120,7 @@ Offer Offers::OfSeveral(const v1::Resources& wanted, bool free) const {
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (Suits(workers_[i], wanted) && !gangs_[i].empty()) gangs[gangs_[i]].push_back(&workers_[i]);
   }
-  const auto slots_of = [free](const v1::Worker& worker) { return free ? FreeSlots(worker) : worker.slots(); };
+  const auto slots_of = [free](const v1::Worker& worker) { return free ? FreeSlots(worker) : SoundSlots(worker); };
   Offer best;
   for (auto& [gang, workers] : gangs) {
     std::stable_sort(workers.begin(), workers.end(),
@@ -155,7 +150,7 @@ bool Offers::Has(const v1::Resources& wanted, int64_t workers, int64_t slots) {
   if (workers == 1) return To(wanted).largest >= slots;
   std::map<std::string, int64_t> alike;
   for (size_t i = 0; i < workers_.size(); ++i) {
-    if (gangs_[i].empty() || !Suits(workers_[i], wanted) || workers_[i].slots() < slots) continue;
+    if (gangs_[i].empty() || !Suits(workers_[i], wanted) || SoundSlots(workers_[i]) < slots) continue;
     if (++alike[gangs_[i]] >= workers) return true;
   }
   return false;
@@ -177,9 +172,15 @@ std::string Offers::MakeWhyNone(const v1::Resources& wanted) {
       others == 0 ? ""
                   : absl::StrCat("; ", others, others == 1 ? " is" : " are",
                                  " of another build than this server, and given nothing new until the same is installed there");
+  const int64_t faulty = std::count_if(workers_.begin(), workers_.end(), [&](const v1::Worker& worker) {
+    return Suits(worker, wanted) && SoundSlots(worker) < worker.slots();
+  });
+  std::string of_faults;
+  if (faulty > 0)
+    of_faults = absl::StrCat("; ", faulty, faulty == 1 ? " has" : " have", " faulty slots (`lego workers NAME` says why)");
   if (largest == 0) {
     return absl::StrCat("no worker of ", of, others == 0 ? "" : " and of this server's build", " is connected and ready",
-                        of_other_build, ": start an agent for it, or cancel the job and submit it with ",
+                        of_other_build, of_faults, ": start an agent for it, or cancel the job and submit it with ",
                         wanted.device_type().empty() ? "another resources.pool" : "another resources.pool or device_type");
   }
   std::set<std::string> kinds;
@@ -196,7 +197,7 @@ std::string Offers::MakeWhyNone(const v1::Resources& wanted) {
                           ? ""
                           : absl::StrCat(", of which ", several.workers, " have ", Ranks(several), " together"),
                       kinds.size() > 1 ? absl::StrCat("; there are ", absl::StrJoin(kinds, ", and ")) : "", of_other_build,
-                      ": connect a worker with at least ", wanted.min_slots(),
+                      of_faults, ": connect a worker with at least ", wanted.min_slots(),
                       " slots, or cancel the job and submit it with a smaller resources.min_slots");
 }
 

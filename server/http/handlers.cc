@@ -66,6 +66,7 @@ Handlers ControlPlaneHandlers(ControlPlane* control, std::function<void()> befor
       {"ListWorkers", Unary(control, &ControlPlane::ListWorkers)},
       {"GetWorker", Unary(control, &ControlPlane::GetWorker)},
       {"DrainWorker", Unary(control, &ControlPlane::DrainWorker)},
+      {"CheckWorker", Unary(control, &ControlPlane::CheckWorker)},
       {"GetServerInfo", Unary(control, &ControlPlane::GetServerInfo)},
       {"Simulate",
        [control](const Handlers::Message& request, const Handlers::Cancelled& cancelled, Handlers::Message* response) {

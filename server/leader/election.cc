@@ -299,6 +299,12 @@ absl::StatusOr<v1::Worker> Election::Drain(const v1::DrainWorkerRequest& request
   return leading->controller().Drain(request);
 }
 
+absl::StatusOr<v1::Worker> Election::CheckWorker(const v1::CheckWorkerRequest& request) {
+  const auto leading = reign();
+  if (leading == nullptr) return NotLeader();
+  return leading->controller().CheckWorker(request);
+}
+
 void Election::JobChanged(const std::string& job) {
   if (const auto leading = reign()) leading->controller().JobChanged(job);
 }

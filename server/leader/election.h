@@ -69,6 +69,7 @@ class Election : public Fleet, public store::Store {
   std::vector<v1::Worker> Workers() const override;
   void VisitWorkers(absl::FunctionRef<bool(const v1::Worker& facts, bool connected)> visit) const override;
   absl::StatusOr<v1::Worker> Drain(const v1::DrainWorkerRequest& request) override;
+  absl::StatusOr<v1::Worker> CheckWorker(const v1::CheckWorkerRequest& request) override;
   void JobChanged(const std::string& job) override;
   bool DescribeWait(v1::Job* job) const override;
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,

@@ -29,8 +29,9 @@ constexpr absl::Duration kLongLimit = absl::Minutes(30);  // of simulations, as 
 constexpr std::chrono::milliseconds kLook{50};
 
 const std::set<std::string>& ForTheLeader() {
-  static const auto* const methods = new std::set<std::string>{"CreateJob",  "CancelJob",   "RetryJob", "ListWorkers",
-                                                               "GetWorker",  "DrainWorker", "Simulate", "GetPredictedTrace"};
+  static const auto* const methods = new std::set<std::string>{
+      "CreateJob",   "CancelJob",   "RetryJob", "ListWorkers",      "GetWorker",
+      "DrainWorker", "CheckWorker", "Simulate", "GetPredictedTrace"};
   return *methods;
 }
 

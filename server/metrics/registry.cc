@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/process/mutex.h"
+#include "proto/worker_slots.h"
 
 namespace legoai::server {
 namespace {
@@ -99,6 +100,15 @@ struct Metrics::Families {
   GaugeFamily& gpu_temperature =
       Gauges(registry, "legoai_worker_gpu_temperature_celsius", "Temperature of a worker's GPU, by NVML's index.");
   GaugeFamily& gpu_power = Gauges(registry, "legoai_worker_gpu_power_watts", "Power that a worker's GPU draws, by NVML's index.");
+  GaugeFamily& gpu_ecc = Gauges(registry, "legoai_worker_gpu_uncorrected_ecc_errors",
+                                "ECC errors of a worker's GPU that could not be corrected, since its driver was loaded.");
+  GaugeFamily& gpu_slowdown =
+      Gauges(registry, "legoai_worker_gpu_slowdown", "1 while the clocks of a worker's GPU are lowered for this reason.");
+  GaugeFamily& faulty_slots =
+      Gauges(registry, "legoai_worker_faulty_slots", "Slots of a worker that get nothing new, for their faults.");
+  GaugeFamily& checking = Gauges(registry, "legoai_worker_checking", "1 while a worker checks its machine, else 0.");
+  CounterFamily& slot_faults =
+      Counters(registry, "legoai_slot_faults_total", "Faults of slots, and of whole workers, as they were noticed, by cause.");
   Mutex use_mutex;
   std::set<Series> use ABSL_GUARDED_BY(use_mutex);
   prometheus::Gauge& agents = OneGauge(registry, "legoai_agents_connected", "Agents whose stream is open.");
@@ -157,8 +167,12 @@ void Metrics::SetUse(const std::vector<v1::Worker>& workers) {
   const MutexLock lock(all.use_mutex);
   std::set<Series> now;
   for (const v1::Worker& worker : workers) {
-    if (!worker.connected() || !worker.has_use()) continue;
     const std::string name = worker.name().substr(worker.name().rfind('/') + 1);
+    if (worker.connected() && worker.has_health()) {
+      SetSeries(all.faulty_slots, {{"worker", name}}, static_cast<double>(worker.slots() - SoundSlots(worker)), &now);
+      SetSeries(all.checking, {{"worker", name}}, worker.health().checking() ? 1 : 0, &now);
+    }
+    if (!worker.connected() || !worker.has_use()) continue;
     const v1::WorkerUse& use = worker.use();
     if (use.has_processor_share()) SetSeries(all.processors, {{"worker", name}}, use.processor_share(), &now);
     SetSeries(all.memory, {{"worker", name}}, static_cast<double>(use.memory_bytes()), &now);
@@ -173,6 +187,13 @@ void Metrics::SetUse(const std::vector<v1::Worker>& workers) {
       if (gpu.has_utilization()) SetSeries(all.gpu_utilization, labels, gpu.utilization(), &now);
       if (gpu.has_temperature_celsius()) SetSeries(all.gpu_temperature, labels, gpu.temperature_celsius(), &now);
       if (gpu.has_power_watts()) SetSeries(all.gpu_power, labels, gpu.power_watts(), &now);
+      if (gpu.has_uncorrected_ecc_errors())
+        SetSeries(all.gpu_ecc, labels, static_cast<double>(gpu.uncorrected_ecc_errors()), &now);
+      for (const std::string& reason : gpu.slowdowns()) {
+        prometheus::Labels of_reason = labels;
+        of_reason["reason"] = reason;
+        SetSeries(all.gpu_slowdown, of_reason, 1, &now);
+      }
     }
   }
   for (const Series& before : all.use) {
@@ -180,6 +201,8 @@ void Metrics::SetUse(const std::vector<v1::Worker>& workers) {
   }
   all.use = std::move(now);
 }
+
+void Metrics::SlotFault(std::string_view cause) { families_->slot_faults.Add({{"cause", std::string(cause)}}).Increment(); }
 
 void Metrics::HttpRequest(std::string_view method, int code, double seconds) {
   const bool known = method == "GET" || method == "HEAD" || method == "POST";

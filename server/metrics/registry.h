@@ -22,7 +22,7 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // As of now; store_metrics.h sets them from the store. `state`: "queued", "ready"; `use`: "used", "free".
+  // As of now; store_metrics.h sets them from the store. `state`: "queued", "ready"; `use`: "used", "free", "faulty".
   void SetJobs(std::string_view state, int64_t jobs);        // legoai_jobs{state}
   void SetWorkers(std::string_view state, int64_t workers);  // legoai_workers{state}
   void SetSlots(std::string_view use, int64_t slots);        // legoai_slots{use}
@@ -31,9 +31,12 @@ class Metrics {
   // legoai_server_leads, legoai_leader_term; legoai_leaderships_total counts how often this server has begun to lead.
   void SetLeading(bool leads, int64_t term);
   void BeganToLead();
+  void SlotFault(std::string_view cause);  // legoai_slot_faults_total{cause}
   // Of connected workers that have reported it; series of other workers are removed. legoai_worker_processor_usage_ratio{worker},
   // legoai_worker_memory_used_bytes{worker}, legoai_worker_gpu_utilization_ratio{worker,gpu},
-  // legoai_worker_gpu_memory_used_bytes, legoai_worker_gpu_temperature_celsius, legoai_worker_gpu_power_watts
+  // legoai_worker_gpu_memory_used_bytes, legoai_worker_gpu_temperature_celsius, legoai_worker_gpu_power_watts,
+  // legoai_worker_gpu_uncorrected_ecc_errors, legoai_worker_gpu_slowdown{worker,gpu,reason},
+  // legoai_worker_faulty_slots{worker}, legoai_worker_checking{worker}
   void SetUse(const std::vector<v1::Worker>& workers);
 
   // `method`: GET, HEAD, POST; others count as "other". `code`: of the answer.

@@ -115,7 +115,11 @@ TEST(Metrics, EachIsExplainedToOperators) {
   gpu->set_utilization(0.5);
   gpu->set_temperature_celsius(50);
   gpu->set_power_watts(500);
+  gpu->set_uncorrected_ecc_errors(0);
+  gpu->add_slowdowns("hw_thermal");
+  worker.mutable_health()->set_checking(true);
   metrics.SetUse({worker});
+  metrics.SlotFault("gpu_xid");
   metrics.HttpRequest("GET", 200, 0.01);
   metrics.GrpcRequest("GetJob", "OK", 0.01);
   std::ifstream file("docs/operations.md");

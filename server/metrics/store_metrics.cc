@@ -1,16 +1,16 @@
 #include "server/metrics/store_metrics.h"
 
-#include <algorithm>
 #include <map>
 
 #include "proto/enum_text.h"
 #include "proto/status.h"
+#include "proto/worker_slots.h"
 
 namespace legoai::server {
 
 void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics) {
   std::map<int, int64_t> by_state = {{v1::READY, 0}, {v1::DRAINING, 0}, {v1::LOST, 0}};
-  int64_t used = 0, free = 0, connected = 0;
+  int64_t used = 0, free = 0, faulty = 0, connected = 0;
   for (const v1::Worker& worker : workers) {
     ++by_state[worker.state()];
     connected += worker.connected();
@@ -18,11 +18,13 @@ void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics) {
     int64_t here = 0;
     for (const v1::SlotUse& use : worker.used()) here += use.slots();
     used += here;
-    free += std::max<int64_t>(0, worker.slots() - here);
+    free += FreeSlots(worker);
+    faulty += worker.slots() - SoundSlots(worker);
   }
   for (const auto& [state, count] : by_state) metrics->SetWorkers(EnumText(static_cast<v1::WorkerState>(state)), count);
   metrics->SetSlots("used", used);
   metrics->SetSlots("free", free);
+  metrics->SetSlots("faulty", faulty);
   metrics->SetConnectedAgents(connected);
   metrics->SetUse(workers);
 }

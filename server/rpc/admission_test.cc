@@ -80,7 +80,8 @@ TEST_F(AdmissionTest, AllMethodsAreKnownAndLooksAreNotLogged) {
   }
   std::multiset<std::string> logged;
   for (const Json& line : lines_) logged.insert(line["method"]);
-  EXPECT_EQ(logged, (std::multiset<std::string>{"CancelJob", "CreateJob", "DrainWorker", "Plan", "RetryJob", "Simulate"}));
+  EXPECT_EQ(logged, (std::multiset<std::string>{"CancelJob", "CheckWorker", "CreateJob", "DrainWorker", "Plan", "RetryJob",
+                                                "Simulate"}));
   EXPECT_TRUE(absl::IsInternal(AdmitCall({"grpc", "x", access::Anybody()}, "NoSuchCall", v1::GetJobRequest())));
 }
 

@@ -54,6 +54,7 @@ class ControlPlane {
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers(const v1::ListWorkersRequest& request);
   absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
   absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
+  absl::StatusOr<v1::Worker> CheckWorker(const v1::CheckWorkerRequest& request);
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const v1::GetServerInfoRequest& request);
   absl::StatusOr<v1::Estimate> Simulate(const v1::SimulateRequest& request, const std::function<bool()>& cancelled);
   // `send` returns false once the client has left.

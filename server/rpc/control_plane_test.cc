@@ -506,6 +506,13 @@ TEST_F(ControlPlaneTest, WorkersAreListedFilteredAndDrained) {
   EXPECT_EQ(control().DrainWorker(drain)->state(), v1::READY);
   drain.set_name("workers/nobody");
   ExpectFault(control().DrainWorker(drain).status(), absl::StatusCode::kNotFound, "name");
+  v1::CheckWorkerRequest check;
+  check.set_name("workers/node-1");
+  EXPECT_TRUE(control().CheckWorker(check).ok());
+  check.set_name("workers/nobody");
+  ExpectFault(control().CheckWorker(check).status(), absl::StatusCode::kNotFound, "name");
+  check.set_name("node-1");
+  ExpectFault(control().CheckWorker(check).status(), absl::StatusCode::kInvalidArgument, "name");
   v1::GetWorkerRequest get;
   get.set_name("workers/node-4");
   EXPECT_EQ(control().GetWorker(get)->pool(), "other");

@@ -113,6 +113,13 @@ absl::StatusOr<v1::Worker> ControlPlane::DrainWorker(const v1::DrainWorkerReques
   return worker;
 }
 
+absl::StatusOr<v1::Worker> ControlPlane::CheckWorker(const v1::CheckWorkerRequest& request) {
+  if (const auto name = ParseWorkerName("name", request.name()); !name.ok()) return name.status();
+  auto worker = fleet_->CheckWorker(request);
+  if (absl::IsNotFound(worker.status())) return NoSuchWorker(request.name());
+  return worker;
+}
+
 absl::StatusOr<v1::Estimate> ControlPlane::Simulate(const v1::SimulateRequest& request, const std::function<bool()>& cancelled) {
   if (!request.has_request()) return FieldError("request", "", "is needed: what is to be simulated");
   ASSIGN_OR_RETURN(const auto checked, CheckSimRequest(request.request()));

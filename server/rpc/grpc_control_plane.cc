@@ -64,6 +64,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   LEGOAI_CALL(ListWorkers, ListWorkersResponse)
   LEGOAI_CALL(GetWorker, Worker)
   LEGOAI_CALL(DrainWorker, Worker)
+  LEGOAI_CALL(CheckWorker, Worker)
   LEGOAI_CALL(GetServerInfo, ServerInfo)
 #undef LEGOAI_CALL
 

@@ -1,7 +1,9 @@
 #include "simulator/cost/calibration.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -23,6 +25,7 @@ constexpr uint64_t kHeldBackPercent = 15;
 constexpr double kLaunchesOfAFittedPoint = 4;
 
 struct Point {
+  std::string name;  // of the operator
   OpFacts facts;
   double seconds = 0;
   bool held_back = false;
@@ -45,6 +48,23 @@ uint64_t Hash(const std::string& text) {
   return hash ^ hash >> 32;
 }
 
+// As FactsOf says it of the call that was measured (operator_grid.h): [m, k] by [k, n], by rows or by columns.
+bool IsUnaligned(const v1::OperatorMeasurement& measured) {
+  const auto& shape = measured.shape();
+  const auto size = [&](const char* name) {
+    const auto found = shape.find(name);
+    return found == shape.end() ? 0 : found->second;
+  };
+  const int64_t m = size("m"), n = size("n"), k = size("k");
+  if (measured.op_class() != OpClassName(OpClass::kMatmul) || m == 0 || n == 0 || k == 0) return false;
+  const int64_t wide = measured.dtype() == v1::FLOAT32 ? 4 : 8;  // elements of 16 bytes
+  const auto apart = [&](int64_t rows, int64_t columns, bool by_columns) {  // of one row there is no other
+    return (by_columns ? columns : rows) <= 1 ? 0 : by_columns ? rows : columns;
+  };
+  return apart(m, k, size("a_by_columns") != 0) % wide != 0 || apart(k, n, size("b_by_columns") != 0) % wide != 0 ||
+         apart(m, n, false) % wide != 0;
+}
+
 absl::StatusOr<std::map<std::pair<OpClass, v1::DType>, Points>> ReadPoints(const v1::Calibration& calibration) {
   std::map<std::pair<OpClass, v1::DType>, Points> groups;
   for (const auto& measured : calibration.operators()) {
@@ -56,7 +76,9 @@ absl::StatusOr<std::map<std::pair<OpClass, v1::DType>, Points>> ReadPoints(const
                         absl::StrCat("no measurement of ", measured.operator_(), " has such numbers; measure again"));
     }
     Point point;
-    point.facts = {*op_class, measured.dtype(), measured.flops(), measured.read_bytes(), measured.written_bytes()};
+    point.name = measured.operator_();
+    point.facts = {*op_class,           measured.dtype(),         measured.flops(),
+                   measured.read_bytes(), measured.written_bytes(), IsUnaligned(measured)};
     point.seconds = measured.seconds();
     point.held_back = IsHeldBack(measured);
     groups[{*op_class, measured.dtype()}].push_back(point);
@@ -69,7 +91,7 @@ double EfficiencyOf(const v1::Device& device, OpClass op_class, v1::DType dtype)
   double found = 0;
   bool own = false;
   for (const auto& efficiency : device.efficiencies()) {
-    if (efficiency.op_class() != OpClassName(op_class)) continue;
+    if (efficiency.op_class() != OpClassName(op_class) || !efficiency.operator_().empty()) continue;
     if (efficiency.dtype() == dtype) found = efficiency.fraction(), own = true;
     if (efficiency.dtype() == v1::DTYPE_UNSPECIFIED && !own) found = efficiency.fraction();
   }
@@ -79,7 +101,8 @@ double EfficiencyOf(const v1::Device& device, OpClass op_class, v1::DType dtype)
 void SetEfficiency(OpClass op_class, v1::DType dtype, double fraction, const std::string& source, v1::Device* device) {
   v1::Efficiency* entry = nullptr;
   for (auto& efficiency : *device->mutable_efficiencies()) {
-    if (efficiency.op_class() == OpClassName(op_class) && efficiency.dtype() == dtype) entry = &efficiency;
+    const bool of_class = efficiency.op_class() == OpClassName(op_class) && efficiency.operator_().empty();
+    if (of_class && efficiency.dtype() == dtype) entry = &efficiency;
   }
   if (entry == nullptr) entry = device->add_efficiencies();
   entry->set_op_class(OpClassName(op_class));
@@ -95,7 +118,7 @@ absl::StatusOr<std::vector<double>> LogErrors(const v1::Device& device, const Po
   std::vector<double> errors;
   for (const Point& point : points) {
     if (point.held_back != held_back || point.seconds < shortest) continue;
-    ASSIGN_OR_RETURN(const auto predicted, model->Seconds(point.facts));
+    ASSIGN_OR_RETURN(const auto predicted, model->Seconds(point.name, point.facts));
     errors.push_back(std::log(std::max(predicted, 1e-12) / point.seconds));
   }
   return errors;
@@ -168,10 +191,17 @@ v1::Device WithEntriesByType(v1::Device device) {
   return device;
 }
 
+v1::Device WithoutCurves(v1::Device device) {
+  auto* entries = device.mutable_efficiencies();
+  const auto is_curve = [](const v1::Efficiency& efficiency) { return !efficiency.operator_().empty(); };
+  entries->erase(std::remove_if(entries->begin(), entries->end(), is_curve), entries->end());
+  return device;
+}
+
 class Fitter {
  public:
   Fitter(const v1::Calibration& calibration, const v1::Device& assumed) : calibration_(calibration), assumed_(assumed) {
-    result_.device = WithEntriesByType(assumed);
+    result_.device = WithEntriesByType(WithoutCurves(assumed));
     const auto& provenance = calibration.provenance();
     measured_on_ = absl::StrCat("measured on ", provenance.card().empty() ? "an unnamed card" : provenance.card(), ", ",
                                 provenance.date(), provenance.quick() ? ", shapes too small to rely on" : "");
@@ -185,10 +215,12 @@ class Fitter {
         if (absl::Status status = FitGroup(op_class, dtype, groups[{op_class, dtype}]); !status.ok()) return status;
       }
     }
+    for (const auto& [group, points] : groups) RETURN_IF_ERROR(FitCurves(points));
     if (result_.fits.empty()) {
       return FieldError("operators", absl::StrCat(calibration_.operators_size()),
                         absl::StrCat("no class of operators has points enough to fit an efficiency on: ", FirstNote()));
     }
+    RETURN_IF_ERROR(TellErrors(groups));
     SetSources();
     return std::move(result_);
   }
@@ -241,13 +273,82 @@ class Fitter {
     ASSIGN_OR_RETURN(const auto before, LogErrors(assumed_, points, /*held_back=*/true));
     fit.assumed_error = ErrorOf(before);
     SetEfficiency(op_class, EntryOf(dtype), fit.measured, "", &result_.device);
-    ASSIGN_OR_RETURN(const auto after, LogErrors(result_.device, points, /*held_back=*/true));
-    fit.measured_error = ErrorOf(after);
-    const std::string source = absl::StrCat(
-        measured_on_, absl::StrFormat(", %d points, held-out median error %.1f %%", fit.points, 100 * fit.measured_error.median));
-    SetEfficiency(op_class, EntryOf(dtype), fit.measured, source, &result_.device);
     if (fit.measured > 1) result_.notes.push_back(AboveOne(fit));
     result_.fits.push_back(fit);
+    return absl::OkStatus();
+  }
+
+  // Curves of those operators of one class and type of whose calls they tell more than the class's efficiency does.
+  absl::Status FitCurves(const Points& points) {
+    std::map<std::pair<std::string, bool>, Points> by_operator;
+    for (const Point& point : points) {
+      if (!point.held_back && LeastSeconds(point.facts) > 0) by_operator[{point.name, point.facts.unaligned}].push_back(point);
+    }
+    for (const auto& [key, of_operator] : by_operator) {
+      ASSIGN_OR_RETURN(const auto without, LogErrors(result_.device, of_operator, /*held_back=*/false));
+      if (std::ssize(without) < kLeastOfACurve) continue;
+      *result_.device.add_efficiencies() = CurveOf(of_operator);
+      ASSIGN_OR_RETURN(const auto with, LogErrors(result_.device, of_operator, /*held_back=*/false));
+      if (!(SumOfSizes(with) < kWorthACurve * SumOfSizes(without))) result_.device.mutable_efficiencies()->RemoveLast();
+    }
+    return absl::OkStatus();
+  }
+
+  static double SumOfSizes(const std::vector<double>& errors) {
+    double sum = 0;
+    for (const double error : errors) sum += std::abs(error);
+    return sum;
+  }
+
+  // As many digits as a measurement has: people read the file.
+  static double Rounded(double value) { return std::strtod(absl::StrFormat("%.4g", value).c_str(), nullptr); }
+
+  // Of calls of one operator: the median share of each factor of two of the least time.
+  v1::Efficiency CurveOf(const Points& points) const {
+    v1::Efficiency entry;
+    entry.set_op_class(OpClassName(points.front().facts.op_class));
+    entry.set_dtype(points.front().facts.dtype);
+    entry.set_operator_(points.front().name);
+    entry.set_unaligned(points.front().facts.unaligned);
+    std::map<int64_t, std::pair<std::vector<double>, std::vector<double>>> octaves;  // log2 of least seconds, and of shares
+    for (const Point& point : points) {
+      const double least = LeastSeconds(point.facts);
+      auto& [places, shares] = octaves[std::llround(std::log2(least))];
+      places.push_back(std::log2(least));
+      shares.push_back(std::log2(least / point.seconds));
+    }
+    for (auto& [_, octave] : octaves) {
+      auto& [places, shares] = octave;
+      std::sort(shares.begin(), shares.end());
+      const double least = Rounded(std::exp2(std::accumulate(places.begin(), places.end(), 0.0) / std::ssize(places)));
+      if (entry.curve_size() > 0 && !(least > entry.curve().rbegin()->least_seconds())) continue;  // at the edge of two octaves
+      auto* at = entry.add_curve();
+      at->set_least_seconds(least);
+      at->set_fraction(Rounded(std::exp2(Quantile(shares, 0.5))));
+    }
+    entry.set_fraction(entry.curve().rbegin()->fraction());
+    entry.set_source(absl::StrCat(measured_on_, ", ", points.size(), " points"));
+    return entry;
+  }
+
+  double LeastSeconds(const OpFacts& facts) const {
+    double peak = 0;
+    for (const auto& one : assumed_.peak_flops()) {
+      if (one.dtype() == (BoundByPeak(facts.op_class) ? facts.dtype : v1::FLOAT32)) peak = one.flops_per_second();
+    }
+    if (!(peak > 0)) return 0;  // HasPeak has said so
+    return std::max(facts.flops / peak, static_cast<double>(facts.bytes()) / assumed_.memory_bandwidth_bytes_per_second());
+  }
+
+  // With the curves, on points that neither they nor the efficiencies have seen.
+  absl::Status TellErrors(const std::map<std::pair<OpClass, v1::DType>, Points>& groups) {
+    for (ClassFit& fit : result_.fits) {
+      ASSIGN_OR_RETURN(const auto after, LogErrors(result_.device, groups.at({fit.op_class, fit.dtype}), /*held_back=*/true));
+      fit.measured_error = ErrorOf(after);
+      const std::string source = absl::StrCat(measured_on_, absl::StrFormat(", %d points, held-out median error %.1f %%",
+                                                                           fit.points, 100 * fit.measured_error.median));
+      SetEfficiency(fit.op_class, EntryOf(fit.dtype), fit.measured, source, &result_.device);
+    }
     return absl::OkStatus();
   }
 
@@ -277,6 +378,9 @@ class Fitter {
           absl::StrFormat("%s: %.4g bytes per second, %s", memory.name(), memory.bytes_per_second(), measured_on_));
     }
   }
+
+  static constexpr int64_t kLeastOfACurve = 6;
+  static constexpr double kWorthACurve = 0.9;  // of the distance without it
 
   const v1::Calibration& calibration_;
   const v1::Device& assumed_;

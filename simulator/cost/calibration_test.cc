@@ -113,6 +113,44 @@ TEST_F(CalibrationTest, WithoutNoiseNothingIsLeft) {
   }
 }
 
+// Shares that grow with the size, and a fifth of them where rows are not aligned: no one efficiency is near, the curves are.
+TEST_F(CalibrationTest, AnOperatorWhoseShareDependsOnItsSizeHasACurve) {
+  AddAll(60, 0.02);
+  const auto share = [](double least, bool aligned) { return (aligned ? 0.8 : 0.16) * least / (least + 2e-5); };
+  for (int64_t i = 0; i < 300; ++i) {
+    v1::OperatorMeasurement point;
+    point.set_operator_("test::mm");
+    point.set_op_class("matmul");
+    point.set_dtype(v1::BFLOAT16);
+    const bool aligned = i % 3 != 0;
+    const auto rows = static_cast<int64_t>(std::exp(Uniform(std::log(64.0), std::log(65536.0))));
+    for (const auto& [name, size] : std::map<std::string, int64_t>{{"m", rows}, {"k", 4096}, {"n", aligned ? 4096 : 4097}})
+      (*point.mutable_shape())[name] = size;
+    point.set_flops(2.0 * static_cast<double>(rows) * 4096 * 4096);
+    const double least = point.flops() / kPeakBf16;
+    point.set_seconds(least / share(least, aligned) * std::exp(std::normal_distribution<double>(0, 0.02)(random_)));
+    *calibration_.add_operators() = point;
+  }
+  ASSERT_OK_AND_ASSIGN(const auto fit, FitDevice(calibration_, assumed_));
+  ASSERT_OK_AND_ASSIGN(const auto model, RooflineModel::Create(fit.device));
+  for (const bool aligned : {true, false}) {
+    for (const double least : {1e-5, 3e-5, 1e-4, 1e-3}) {
+      const OpFacts facts{OpClass::kMatmul, v1::BFLOAT16, least * kPeakBf16, 0, 0, !aligned};
+      EXPECT_NEAR(model->Seconds("test::mm", facts).value() * share(least, aligned) / least, 1, 0.1) << aligned << " " << least;
+    }
+  }
+  int curves = 0;
+  for (const auto& efficiency : fit.device.efficiencies()) {
+    if (efficiency.operator_().empty()) continue;
+    EXPECT_EQ(efficiency.operator_(), "test::mm") << "one efficiency says all of the others";
+    ++curves;
+  }
+  EXPECT_EQ(curves, 2);
+  // What is measured again is fitted without the curves of before.
+  ASSERT_OK_AND_ASSIGN(const auto again, FitDevice(calibration_, fit.device));
+  EXPECT_EQ(again.device.efficiencies_size(), fit.device.efficiencies_size());
+}
+
 // Some points that have nothing to do with the rest: a fit by squares would follow them.
 TEST_F(CalibrationTest, AFewWildPointsMoveLittle) {
   AddAll(200, 0.02);

@@ -7,7 +7,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "core/operators/op_facts.h"
 #include "proto/legoai/v1/hardware.pb.h"
@@ -29,22 +32,43 @@ class ComputeCostModel {
 // max(launch, FLOPs / (peak x efficiency), bytes / (bandwidth x efficiency)), with the device's efficiency of the operator's
 // class: of the peak for matrix products and attention (whose bytes move at the elementwise share of the bandwidth), of the
 // bandwidth for the rest (whose arithmetic runs at that share of the fp32 peak).
+//
+// An operator that was measured by itself has a curve: the least time, max(FLOPs / peak, bytes / bandwidth), over the share of it
+// that calls of about this least time reach, interpolated in the logarithm. Short calls reach little of it, and no call is shorter
+// than the shortest that was measured.
 class RooflineModel : public ComputeCostModel {
  public:
   // Errors: FieldError if a class has no efficiency, or fp32 no peak.
   static absl::StatusOr<std::unique_ptr<RooflineModel>> Create(const v1::Device& device);
   absl::StatusOr<Cost> Time(const graph::Trace& trace, const graph::Instruction& instruction) const override;
   // The same from facts alone. Errors: the device has no peak for the dtype.
+  absl::StatusOr<double> Seconds(const std::string& name, const OpFacts& facts) const;
+  // Of any operator of the class, without curves.
   absl::StatusOr<double> Seconds(const OpFacts& facts) const;
+  // No call with these facts, of whatever operator of the class and however cut into calls, takes less.
+  absl::StatusOr<double> LeastSeconds(const OpFacts& facts) const;
 
  private:
+  struct Curve {
+    v1::DType dtype = v1::FLOAT32;
+    bool unaligned = false;
+    std::vector<double> log_least_seconds, log_fraction;
+  };
+
   RooflineModel() = default;
+  absl::Status AddClass(OpClass op_class);
+  absl::Status AddCurve(const v1::Efficiency& efficiency);
+  const Curve* FindCurve(const std::string& name, const OpFacts& facts) const;
+  absl::StatusOr<double> PeakOf(const OpFacts& facts) const;
+  absl::StatusOr<double> SecondsAt(const OpFacts& facts, double efficiency, double byte_share) const;
   v1::Device device_;
   std::map<int, double> peaks_;  // by dtype
   // Of the class and dtype, or else of the class. Errors: the class has no compute time.
   absl::StatusOr<double> EfficiencyOf(OpClass op_class, v1::DType dtype) const;
 
   std::map<std::pair<OpClass, int>, double> efficiencies_;  // by class and dtype; DTYPE_UNSPECIFIED: of the others
+  std::map<std::pair<OpClass, int>, double> best_;          // the same, and of all curves
+  absl::flat_hash_map<std::string, std::vector<Curve>> curves_;
 };
 
 // Measured seconds by operator signature (SignatureOf); filled by benchmarking operators on a device.

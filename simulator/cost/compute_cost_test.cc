@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <initializer_list>
+#include <utility>
+
 #include "core/hardware/catalog.h"
 #include "core/trace/testing/trace_builder.h"
 #include "proto/errors.h"
@@ -60,6 +64,78 @@ TEST(RooflineTest, ATypeMayHaveAnEfficiencyOfItsOwn) {
   EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kAttention, v1::BFLOAT16, 1e5, 10, 10}), 20.0);
   EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kAttention, v1::FLOAT32, 1e5, 10, 10}), 20.0);
   EXPECT_DOUBLE_EQ(*model->Seconds({OpClass::kMatmul, v1::BFLOAT16, 1e5, 10, 10}), 2.0);
+}
+
+v1::Efficiency* AddCurve(v1::Device* device, bool unaligned, std::initializer_list<std::pair<double, double>> points) {
+  auto* entry = device->add_efficiencies();
+  entry->set_op_class("matmul");
+  entry->set_dtype(v1::BFLOAT16);
+  entry->set_operator_("aten::mm");
+  entry->set_unaligned(unaligned);
+  entry->set_fraction(points.end()[-1].second);
+  for (const auto& [least_seconds, fraction] : points) {
+    auto* point = entry->add_curve();
+    point->set_least_seconds(least_seconds);
+    point->set_fraction(fraction);
+  }
+  return entry;
+}
+
+// The peak is 1e5 FLOP/s.
+OpFacts Product(double least_seconds, bool unaligned = false) {
+  return {OpClass::kMatmul, v1::BFLOAT16, 1e5 * least_seconds, 0, 0, unaligned};
+}
+
+TEST(RooflineTest, AnOperatorsCurveIsInterpolatedInTheLogarithmAndEndsInATimeAndAShare) {
+  v1::Device device = TestDevice();
+  AddCurve(&device, false, {{0.01, 0.1}, {1, 0.4}, {4, 0.8}});
+  AddCurve(&device, true, {{1, 0.2}});
+  ASSERT_OK_AND_ASSIGN(auto model, RooflineModel::Create(device));
+  const auto seconds = [&](const OpFacts& facts) { return model->Seconds("aten::mm", facts).value(); };
+  EXPECT_NEAR(seconds(Product(1)), 1 / 0.4, 1e-12);
+  EXPECT_NEAR(seconds(Product(2)), 2 / std::sqrt(0.4 * 0.8), 1e-12);  // half way from 1 to 4
+  EXPECT_NEAR(seconds(Product(0.1)), 0.1 / std::sqrt(0.1 * 0.4), 1e-12);
+  EXPECT_NEAR(seconds(Product(40)), 40 / 0.8, 1e-12);
+  EXPECT_NEAR(seconds(Product(1e-5)), 0.01 / 0.1, 1e-12);
+  EXPECT_NEAR(seconds(Product(3, /*unaligned=*/true)), 3 / 0.2, 1e-12);
+  OpFacts of_bytes = Product(1);
+  of_bytes.read_bytes = 4000;  // four seconds at the bandwidth
+  EXPECT_NEAR(seconds(of_bytes), 4 / 0.8, 1e-12);
+  OpFacts other_type = Product(1);
+  other_type.dtype = v1::FLOAT32;
+  EXPECT_EQ(seconds(other_type), model->Seconds(other_type).value());
+  EXPECT_EQ(model->Seconds("aten::bmm", Product(1)).value(), 2);
+}
+
+// However a class's work is cut into calls of whatever operators, aligned or not.
+TEST(RooflineTest, NoCallTakesLessThanTheLeast) {
+  v1::Device device = TestDevice();
+  AddCurve(&device, false, {{0.01, 0.1}, {1, 0.9}, {4, 0.7}});
+  AddCurve(&device, true, {{1, 0.2}});
+  for (const double launch : {0.001, 5.0}) {  // a what-if may make it longer than calls that were measured
+    device.set_kernel_launch_seconds(launch);
+    ASSERT_OK_AND_ASSIGN(const auto model, RooflineModel::Create(device));
+    for (const double least : {1e-4, 0.01, 0.3, 1.0, 2.0, 5.0}) {
+      for (const bool unaligned : {false, true}) {
+        OpFacts facts = Product(least, unaligned);
+        facts.read_bytes = 100;
+        EXPECT_LE(model->LeastSeconds(facts).value(), model->Seconds("aten::mm", facts).value()) << least << " " << launch;
+        EXPECT_LE(model->LeastSeconds(facts).value(), model->Seconds(facts).value()) << least << " " << launch;
+      }
+    }
+  }
+  device.set_kernel_launch_seconds(0.001);
+  ASSERT_OK_AND_ASSIGN(const auto model, RooflineModel::Create(device));
+  EXPECT_NEAR(model->LeastSeconds(Product(9)).value(), 10, 1e-12);
+}
+
+TEST(RooflineTest, ACurveThatDoesNotAscendIsRefused) {
+  v1::Device device = TestDevice();
+  AddCurve(&device, false, {{1, 0.1}, {1, 0.4}});
+  EXPECT_EQ(GetFieldViolation(RooflineModel::Create(device).status())->field(), "device.efficiencies.curve");
+  v1::Device negative = TestDevice();
+  AddCurve(&negative, false, {{1, 0.1}, {2, -1}});
+  EXPECT_EQ(GetFieldViolation(RooflineModel::Create(negative).status())->value(), "aten::mm");
 }
 
 TEST(BenchmarkModelTest, FromTheTableOrAnErrorWithTheSignature) {

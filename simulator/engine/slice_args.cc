@@ -70,20 +70,21 @@ void SliceArgs::AppendOperator(const TaskInfo& task, double seconds, std::string
 
 // Of a CPU dispatch is part of the operator's time.
 const char* SliceArgs::BoundOf(const TaskInfo& task, const OpFacts& facts, double seconds) const {
-  return task.dispatch_seconds > seconds / 2 ? "launch" : BoundOf(facts);
+  if (task.dispatch_seconds > seconds / 2) return "launch";
+  return BoundOf(stage_.trace->OperatorName(stage_.trace->instructions[task.instruction]), facts);
 }
 
 // Asks the roofline what would be left without traffic, and without arithmetic.
-const char* SliceArgs::BoundOf(const OpFacts& facts) const {
+const char* SliceArgs::BoundOf(const std::string& name, const OpFacts& facts) const {
   if (roofline_ == nullptr) return nullptr;
   OpFacts arithmetic = facts;
   arithmetic.read_bytes = arithmetic.written_bytes = 0;
   OpFacts nothing = arithmetic;
   nothing.flops = 0;
-  const auto seconds = roofline_->Seconds(facts);
+  const auto seconds = roofline_->Seconds(name, facts);
   if (!seconds.ok()) return nullptr;
-  if (*roofline_->Seconds(nothing) >= *seconds) return "launch";
-  return *roofline_->Seconds(arithmetic) >= *seconds ? "compute" : "memory bandwidth";
+  if (*roofline_->Seconds(name, nothing) >= *seconds) return "launch";
+  return *roofline_->Seconds(name, arithmetic) >= *seconds ? "compute" : "memory bandwidth";
 }
 
 int SliceArgs::TierOf(const CollectiveCall& call) const {

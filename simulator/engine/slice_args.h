@@ -52,7 +52,7 @@ class SliceArgs {
   SliceArgs(const StageTrace& stage, const v1::Cluster& cluster, std::vector<const OperatorRow*> rows);
   void AppendOperator(const TaskInfo& task, double seconds, std::string* text) const;
   const char* BoundOf(const TaskInfo& task, const OpFacts& facts, double seconds) const;
-  const char* BoundOf(const OpFacts& facts) const;
+  const char* BoundOf(const std::string& name, const OpFacts& facts) const;
   // What bounds a collective over `tier` (-1: within the device); null if unknown.
   const char* BoundOf(const CollectiveCall& call, int tier) const;
   int TierOf(const CollectiveCall& call) const;

@@ -100,14 +100,6 @@ absl::Status CheckBenchmark(const v1::SimRequest& request) {
   return FieldError("--benchmark", device.type(), "only operators of type cpu can be measured on this machine");
 }
 
-// Kernels are compiled for CPUs.
-absl::Status CheckFusing(const v1::SimRequest& request) {
-  const v1::Device& device = request.cluster().device();
-  if (!request.recipe().compile().fuse() || device.kind() == v1::CPU) return absl::OkStatus();
-  return FieldError("compile.fuse", "true",
-                    absl::StrCat("compiles kernels for CPUs, and ", device.type(), " is none: leave it at false"));
-}
-
 bool IsEager(const parallel::ResolvedRecipe& resolved) { return !resolved.recipe().compile().enable(); }
 
 // Makes the cluster what is measured here, and gives the table of its operators' times, of ranks with a core each.
@@ -265,6 +257,7 @@ absl::StatusOr<bool> Capture(const v1::SimRequest& request, const parallel::Reso
                                          "or with parallelism.enable_async_tensor_parallel = true");
   }
   graph::PassOptions options;
+  options.device = request.cluster().device().kind();
   options.dump_directory = request.dump_passes_directory();
   PassLog log;
   StageCapture capture(resolved, path.empty() ? options : log.Observing(options), path.empty() ? nullptr : log.reports());
@@ -304,7 +297,6 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
                                             const std::function<void(const v1::SimProgress&)>& progress,
                                             const EstimateOptions& options) {
   absl::Status status = CheckBenchmark(request);
-  if (status.ok()) status = CheckFusing(request);
   if (!status.ok()) return status;
   const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
   ASSIGN_OR_RETURN(auto resolved, parallel::ResolvedRecipe::Create(request.recipe(), request.model(), world));

@@ -225,7 +225,8 @@ int64_t Sum(const v1::MemoryByCategory& c) {
 int64_t ResultBytes(const InstructionView& op, const OperatorRow& row, int place, int64_t recorded, v1::DeviceKind kind) {
   if (kind == v1::CPU) return recorded;
   switch (row.results) {
-    case ResultRule::kAsRecorded: return recorded;
+    case ResultRule::kAsRecorded:
+    case ResultRule::kContiguous: return recorded;
     case ResultRule::kAttention: return AttentionBytes(op, place, recorded);
     case ResultRule::kLayerNorm: return LayerNormBytes(op, place, recorded);
   }

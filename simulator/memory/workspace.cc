@@ -192,11 +192,12 @@ int64_t LayerNormBackward(const InstructionView& op, const WorkspaceContext& con
   return 2 * parts * graph::Elements(*weight) * graph::ElementBytes(weight->dtype);
 }
 
-// lego::rms_norm_backward(grad, x, weight, rstd): none on CPU; on CUDA partial sums of the weight's gradient in fp32.
+// lego::rms_norm_backward(grad, x, ...), with the gradient of the input or without: none on CPU; on CUDA partial sums of the
+// weight's gradient in fp32.
 int64_t RmsNormBackward(const InstructionView& op, const WorkspaceContext& context) {
-  const Geometry* weight = Input(op, 2);
-  if (weight == nullptr || context.kind == v1::CPU) return 0;
-  return 128 * graph::Elements(*weight) * 4;
+  const Geometry* x = Input(op, 1);
+  if (x == nullptr || x->sizes.empty() || context.kind == v1::CPU) return 0;
+  return 128 * x->sizes.back() * 4;
 }
 
 // aten::embedding_dense_backward(grad, indices, ...) on CUDA sorts the indices: sorted keys, positions, and as much again.

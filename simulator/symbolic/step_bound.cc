@@ -64,7 +64,7 @@ class StepBound {
   double key() const { return static_cast<double>(model_.num_key_value_heads() * model_.head_dim()); }
 
   double Seconds(const OpFacts& facts) {
-    auto seconds = compute_.Seconds(facts);
+    auto seconds = compute_.LeastSeconds(facts);
     if (!seconds.ok()) status_ = seconds.status();
     return seconds.ok() ? *seconds : 0;
   }

@@ -79,7 +79,7 @@ class Rank {
     traces_[mode] = Must(graph::RunPasses(Must(sim::CaptureStep(resolved_[mode], rank_)).trace, resolved_[mode], {}));
     graph::KernelCounts counts;
     std::vector<std::string> notes;
-    Must(graph::PrepareKernels(traces_[mode], &counts, &notes));
+    Must(graph::PrepareKernels(traces_[mode], at::kCPU, &counts, &notes));
     if (mode == kFused) measured_.compile_seconds = counts.seconds;
     for (const graph::Instruction& instruction : traces_[mode].instructions)
       measured_.fused += graph::FusedKernelText(traces_[mode], instruction) != nullptr;

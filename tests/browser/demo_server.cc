@@ -147,6 +147,30 @@ v1::StepMetrics DemoMetrics(int64_t attempt, int64_t step) {
   return metrics;
 }
 
+// A slot whose GPU is ill, and a check that passed before.
+v1::WorkerHealth DemoHealth() {
+  v1::WorkerHealth health;
+  v1::SlotFault& fault = *health.add_slot_faults();
+  fault.set_slot(5);
+  fault.set_cause(v1::GPU_XID);
+  fault.set_reason("its driver told of Xid 79");
+  fault.set_time_us(1);
+  v1::MachineCheck& check = *health.mutable_check();
+  check.set_number(1);
+  check.set_start_time_us(1);
+  check.set_seconds(9.5);
+  for (const v1::CheckKind kind : {v1::DISK_CHECK, v1::DEVICE_CHECK, v1::ALL_GATHER_CHECK}) {
+    v1::CheckResult& result = *check.add_results();
+    result.set_kind(kind);
+    result.set_passed(true);
+    result.set_seconds(1.5);
+    for (int slot = 0; kind != v1::DISK_CHECK && slot < (kind == v1::DEVICE_CHECK ? 1 : 2); ++slot) result.add_slots(slot);
+  }
+  check.mutable_results(0)->set_write_bytes_per_second(5e8);
+  check.mutable_results(2)->set_received_bytes_per_second(2e11);
+  return health;
+}
+
 std::vector<v1::Worker> DemoWorkers(const std::string& running_job) {
   std::vector<v1::Worker> workers;
   const v1::WorkerState states[] = {v1::READY, v1::READY, v1::DRAINING, v1::LOST};
@@ -179,6 +203,7 @@ std::vector<v1::Worker> DemoWorkers(const std::string& running_job) {
     }
   }
   (*workers[1].mutable_labels())["rack"] = "b2";
+  *workers[1].mutable_health() = DemoHealth();
   return workers;
 }
 

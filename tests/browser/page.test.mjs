@@ -313,6 +313,21 @@ test('workers show how much of their machines is in use', () => withPage(async (
   assert.doesNotMatch(await page.locator('tr', { hasText: 'node-4' }).innerText(), /Processor/, 'it is lost');
 }));
 
+test('what is wrong with a worker, and what its check found', () => withPage(async (page) => {
+  await page.goto(`${base}/workers`);
+  const row = page.locator('tr', { hasText: 'node-2' });
+  await row.waitFor();
+  assert.match(await row.innerText(), /1 faulty, given nothing new/);
+  assert.match(await row.innerText(), /slot 5: its driver told of Xid 79/);
+  assert.doesNotMatch(await row.innerText(), /disk: passed/, 'it is folded');
+  await row.getByText('check passed').click();
+  assert.match(await row.innerText(), /disk: passed in 1\.5 s, 500 MB\/s written/);
+  assert.match(await row.innerText(), /all_gather of slots 0 and 1: passed in 1\.5 s, 200 GB\/s received/);
+  await row.getByRole('button', { name: 'Check', exact: true }).click();
+  await page.locator('dialog[open] button.primary').click();
+  await page.locator('dialog[open]').waitFor({ state: 'detached' });
+}));
+
 test('workers are drained and taken back, after a question', () => withPage(async (page) => {
   await page.goto(`${base}/workers`);
   const row = page.locator('tr', { hasText: 'node-2' });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -74,6 +75,12 @@ std::string PlaceOf(const Trace& trace, uint32_t index) {
 std::string Text(const graph::Geometry& geometry) {
   return absl::StrCat(v1::DType_Name(geometry.dtype), "[", absl::StrJoin(geometry.sizes, ","), "]{",
                       absl::StrJoin(geometry.strides, ","), "}", geometry.offset == 0 ? "" : absl::StrCat("+", geometry.offset));
+}
+
+std::vector<int64_t> RowMajor(const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * std::max<int64_t>(sizes[i], 1);
+  return strides;
 }
 
 // (index in `a`, index in `b`); -1 where the other has none.
@@ -160,8 +167,9 @@ class Comparison {
     const sim::OperatorRow* row = sim::FindOperator(op.name());
     if (row == nullptr || row->results == sim::ResultRule::kAsRecorded) return;
     op.ForEachResult([&](int place, uint32_t value) {
-      if (place == 0) return;
       const uint32_t storage = captured_.values[value].storage;
+      if (row->results == sim::ResultRule::kContiguous && kind_ == v1::CUDA) row_major_.insert(storage);
+      if (place == 0) return;
       auxiliary_[storage] = sim::ResultBytes(op, *row, place, captured_.storages[storage].bytes, kind_);
     });
   }
@@ -207,7 +215,9 @@ class Comparison {
                               auxiliary_[b.storage] ? " by simulator/memory/memory_simulator.h" : " in the capture"));
     }
     if (auxiliary_[b.storage]) return;
-    const std::string device = Text(recorded_.geometries[a.geometry]), capture = Text(captured_.geometries[b.geometry]);
+    graph::Geometry expected_geometry = captured_.geometries[b.geometry];
+    if (row_major_.count(b.storage) > 0) expected_geometry.strides = RowMajor(expected_geometry.sizes);
+    const std::string device = Text(recorded_.geometries[a.geometry]), capture = Text(expected_geometry);
     if (device != capture) lines_.Add(absl::StrCat(where, place, ": ", device, " on the device | ", capture, " in the capture"));
   }
 
@@ -243,6 +253,7 @@ class Comparison {
   const Trace &recorded_, &captured_;
   const v1::DeviceKind kind_;
   std::vector<std::optional<int64_t>> auxiliary_;  // by storage of the capture: its bytes on the device
+  std::set<uint32_t> row_major_;                   // storages of the capture that the device makes so
   std::map<uint32_t, uint32_t> storage_of_;        // recorded -> captured
   Lines lines_;
 };

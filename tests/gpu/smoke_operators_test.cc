@@ -178,7 +178,7 @@ TEST(SmokeOperatorsList, EveryOperatorOfOursIsTried) {
     if (name.name.rfind("lego::", 0) == 0) registered.insert(name.name);
   }
   for (const auto& [name, _] : Computing()) tried.insert(name);
-  tried.insert("lego::fused");  // for CPUs alone: compile.fuse is refused for GPUs
+  tried.insert("lego::fused");  // smoke_fused_test.cc
   EXPECT_THAT(registered, ::testing::ContainerEq(tried));
 }
 

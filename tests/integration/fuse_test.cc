@@ -17,12 +17,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/recipe/recipe.h"
 #include "core/trace/fused_kernel.h"
 #include "core/trace/passes/pipeline.h"
 #include "simulator/capture/capture.h"
 #include "simulator/memory/memory_simulator.h"
 #include "tests/integration/cases.h"
+#include "tests/integration/fuse_cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/comm/cpu_tensors.h"
 #include "worker/train/step_program.h"
@@ -41,53 +41,6 @@ struct Tolerance {
 constexpr Tolerance kFloat32{1e-6, 5e-6, 5e-5}, kBfloat16{5e-4, 1e-2, 6e-2};
 
 constexpr double kLeastChange = 1e-4;  // of the largest of all tensors' changes
-
-struct FuseCase {
-  Case eager;
-  bool async = false;                      // tensor parallel
-  std::vector<std::string> buckets = {};  // of FSDP; none: by block
-};
-
-std::vector<FuseCase> Cases() {
-  const std::vector<Case> all = ParityCases();
-  const auto named = [&](const std::string& name) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Case& test_case) { return test_case.name == name; });
-    if (found == all.end()) throw std::runtime_error("no recipe is called " + name);
-    return *found;
-  };
-  std::vector<FuseCase> cases;
-  Case one{"llama_alone", TinyLlama(), parallel::DefaultRecipe(), 1};
-  one.recipe.mutable_training()->set_seq_len(16);
-  one.recipe.mutable_training()->set_local_batch_size(2);
-  one.recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
-  cases.push_back({one});
-  for (const char* name : {"fsdp2", "fsdp2_bf16", "fsdp2_ac", "ddp2_ac_op", "ddp2_accumulate2", "tp2", "cp2_ring", "pp2_1f1b",
-                           "pp2_zb_h1", "gpt2_fsdp2", "qwen3_tp2_pp2", "gemma2_fsdp2_ac", "mistral_fsdp2"}) {
-    cases.push_back({named(name)});
-  }
-  FuseCase bucketed{named("fsdp2")}, async{named("tp2"), true};
-  bucketed.eager.name = "fsdp2_in_buckets", bucketed.buckets = {"layers.*"};
-  async.eager.name = "tp2_async";
-  cases.push_back(bucketed);
-  cases.push_back(async);
-  for (FuseCase& made : cases) {
-    made.eager.recipe.mutable_optimizer()->set_name("SGD");
-    made.eager.recipe.mutable_optimizer()->set_lr(0.05);
-  }
-  return cases;
-}
-
-v1::Recipe Fused(const FuseCase& fuse_case) {
-  v1::Recipe recipe = fuse_case.eager.recipe;
-  recipe.mutable_compile()->set_enable(true);
-  recipe.mutable_compile()->set_fuse(true);
-  recipe.mutable_parallelism()->set_enable_async_tensor_parallel(fuse_case.async);
-  if (!fuse_case.buckets.empty()) {
-    recipe.mutable_compile()->set_fsdp_bucketing(v1::BUCKET_BY_MODULES);
-    for (const std::string& bucket : fuse_case.buckets) recipe.mutable_compile()->add_fsdp_buckets()->add_modules(bucket);
-  }
-  return recipe;
-}
 
 double Relative(const at::Tensor& a, const at::Tensor& b) {
   return std::abs(a.item<double>() - b.item<double>()) / std::abs(a.item<double>());
@@ -230,7 +183,7 @@ TEST_P(FuseTest, TrainsAsEagerDoesButForRoundings) {
   std::printf("%s, largest relative difference by rank: %s\n", GetParam().eager.name.c_str(), absl::StrJoin(seen, "; ").c_str());
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, FuseTest, testing::ValuesIn(Cases()), [](const auto& info) { return info.param.eager.name; });
+INSTANTIATE_TEST_SUITE_P(Recipes, FuseTest, testing::ValuesIn(FuseCases()), [](const auto& info) { return info.param.eager.name; });
 
 }  // namespace
 }  // namespace legoai::integration

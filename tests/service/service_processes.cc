@@ -77,6 +77,7 @@ std::vector<std::string> AgentCommand(const std::string& server, const std::stri
           "--name=" + name,
           "--slots=" + std::to_string(slots),
           "--device=cpu",
+          "--check=false",  // tests of agents have it
           "--runs=" + runs,
           "--data_roots=" + fs::path(runs).parent_path().string(),  // the tests' texts lie beside the runs
           "--trainer=worker/train/legoai-trainer"};

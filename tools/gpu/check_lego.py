@@ -117,7 +117,9 @@ class Lego:
         metrics = os.path.join(directory, "metrics.jsonl")
         if os.path.exists(metrics):
             training.metrics = read_metrics(metrics)
-        if not training.error and not all(math.isfinite(x) for x in training.series("loss") + training.series("grad_norm")):
+        # Of a step that the loss's scale made overflow, and that was left out, there is no norm.
+        norms = [x for x in training.series("grad_norm") if x is not None]
+        if not training.error and not all(math.isfinite(x) for x in training.series("loss") + norms):
             training.error = "a loss or gradient norm is not finite"
         return training
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/process/host_resources.h"
+#include "worker/agent/machine_checks.h"
 
 namespace legoai::agent {
 namespace {
@@ -34,13 +35,18 @@ Agent::Agent(AgentOptions options, const JsonLog& log)
       servers_(ServerList::Parse("--server", options_.server).value()),
       use_(IndicesOf(options_.worker), kLookInterval),
       slots_(options_.worker.slots(), launch::AllowedCpus(), GpusOf(options_.worker)),
+      health_(options_.worker, slots_, log_, [this] { Put([](Inbox& inbox) { inbox.health_changed = true; }); }),
+      gpu_watch_(options_.worker, health_, log_),
       telemetry_(options_.telemetry_bytes, [this] { Put([](Inbox& inbox) { inbox.changed = true; }); }),
       commits_([this] { Put([](Inbox& inbox) { inbox.changed = true; }); }),
       backoff_(options_.first_wait, servers_.has_others() ? std::min(options_.longest_wait, kLongestWaitAmongSeveral)
                                                           : options_.longest_wait,
                std::random_device()()) {}
 
-Agent::~Agent() = default;
+Agent::~Agent() {
+  ends_checks_ = true;
+  if (check_thread_.joinable()) check_thread_.join();
+}
 
 void Agent::Put(const std::function<void(Inbox&)>& write) {
   {
@@ -55,8 +61,13 @@ void Agent::Stop() {
 }
 
 absl::Status Agent::Run() {
+  if (options_.check) StartCheck(/*takes_back=*/false);
   while (!refused_) {
     Inbox inbox = WaitForInbox();
+    if (inbox.health_changed) {
+      tells_health_ = true;
+      if (session_ == Session::kOpen) heartbeat_at_ = Clock::now();
+    }
     if (inbox.written) writing_ = false;
     for (v1::ToAgent& message : inbox.received) Handle(std::move(message));
     if (inbox.stream_ended) LoseStream(*inbox.stream_ended);
@@ -66,6 +77,7 @@ absl::Status Agent::Run() {
     CheckSession();
     Pump();
   }
+  ends_checks_ = true;
   leases_.clear();  // waits for what still runs
   stream_.reset();
   return refused_.value_or(absl::OkStatus());
@@ -100,6 +112,7 @@ void Agent::Handle(v1::ToAgent message) {
   if (message.has_collect_flight()) {
     if (Lease* lease = Find(message.collect_flight().lease())) lease->CollectFlight(message.collect_flight().reason());
   }
+  if (message.has_check()) StartCheck(/*takes_back=*/true);
   if (message.has_drain()) {
     log_.Write("info", message.drain().undo() ? "takes new work again" : "drains: nothing new comes");
   }
@@ -168,6 +181,7 @@ void Agent::HandleStop(int times) {
   const bool first = stops_ == 0;
   stops_ += times;
   if (first) {
+    ends_checks_ = true;
     log_.Write("info", "is asked to end: trainers save and stop");
     for (auto& [key, lease] : leases_) {
       if (!lease->ended()) lease->Stop(/*save=*/true, absl::InfiniteDuration(), "the agent is asked to end");
@@ -179,6 +193,39 @@ void Agent::HandleStop(int times) {
 
 bool Agent::AllEnded() const {
   return std::all_of(leases_.begin(), leases_.end(), [](const auto& entry) { return entry.second->ended(); });
+}
+
+void Agent::StartCheck(bool takes_back) {
+  if (stops_ > 0) return;
+  if (checking_.exchange(true)) return log_.Write("info", "is to check the machine, and does so already");
+  log_.Write("info", "checks the machine");
+  if (check_thread_.joinable()) check_thread_.join();  // it has ended
+  health_.BeginCheck();
+  check_thread_ = std::thread([this, takes_back] { Check(takes_back); });
+}
+
+// Of what no lease holds; a lease that comes meanwhile waits for its slots.
+void Agent::Check(bool takes_back) {
+  const std::vector<int64_t> slots = slots_.TakeFree();
+  const v1::Worker& worker = options_.worker;
+  CheckPlan plan{.trainer = options_.trainer,
+                 .runs = options_.runs,
+                 .worker = worker.name(),
+                 .slots = slots,
+                 .gpus = slots_.GpusOf(slots),
+                 .limit = options_.check_limit};
+  if (plan.gpus.empty()) plan.processors = slots_.ProcessorsOf(slots);
+  if (!plan.gpus.empty()) plan.threads = std::max<int64_t>(1, worker.host_cores() / worker.slots());
+  std::optional<v1::MachineCheck> check = CheckTheMachine(plan, [this] { return ends_checks_.load(); });
+  if (check && takes_back) {
+    const std::map<int64_t, std::string> faults = FaultsOf(*check);
+    for (const int64_t slot : slots) {
+      if (faults.count(slot) == 0) gpu_watch_.TakeBack(slot);
+    }
+  }
+  health_.EndCheck(slots, takes_back, std::move(check));
+  slots_.Give(slots);
+  checking_ = false;
 }
 
 }  // namespace legoai::agent

@@ -5,12 +5,14 @@
 // thread of Run(), which never waits for a disk or a trainer, so heartbeats are sent on time, before anything else.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,8 @@
 #include "proto/server_list.h"
 #include "worker/agent/attempt_log.h"
 #include "worker/agent/commit_requests.h"
+#include "worker/agent/gpu_watch.h"
+#include "worker/agent/health.h"
 #include "worker/agent/lease.h"
 #include "worker/agent/options.h"
 #include "worker/agent/slots.h"
@@ -55,8 +59,9 @@ class Agent {
     std::optional<absl::Status> stream_ended;
     int stops = 0;
     bool changed = false;  // a lease, its telemetry or its questions
+    bool health_changed = false;
 
-    bool empty() const { return received.empty() && !written && !stream_ended && stops == 0 && !changed; }
+    bool empty() const { return received.empty() && !written && !stream_ended && stops == 0 && !changed && !health_changed; }
   };
 
   // agent.cc: the loop, and leases.
@@ -72,6 +77,8 @@ class Agent {
   void ForgetEnded();
   void HandleStop(int times);
   bool AllEnded() const;
+  void StartCheck(bool takes_back);
+  void Check(bool takes_back);
 
   // session.cc: the connection.
   void Connect();
@@ -81,7 +88,7 @@ class Agent {
   void CheckSession();
   void Pump();
   std::optional<v1::FromAgent> NextMessage();
-  v1::Hello MakeHello() const;
+  v1::Hello MakeHello();
   v1::Heartbeat MakeHeartbeat();
   void LoseStream(const absl::Status& why);
   bool LeaveSession();
@@ -97,6 +104,8 @@ class Agent {
   // The following members belong to the thread of Run() or are thread-safe.
   UseWatch use_;
   Slots slots_;
+  Health health_;
+  GpuWatch gpu_watch_;
   TelemetryBuffer telemetry_;
   CommitRequests commits_;
   std::map<Key, std::unique_ptr<Lease>> leases_;
@@ -116,8 +125,11 @@ class Agent {
   std::chrono::nanoseconds heartbeat_interval_{std::chrono::seconds(1)};
   std::chrono::nanoseconds patience_{std::chrono::seconds(20)};  // longest silence of the server
   int64_t heartbeats_ = 0;
-  std::string told_trouble_;  // not reported again
+  bool tells_health_ = false;  // it has changed since the server was told
+  std::string told_trouble_;   // not reported again
   std::optional<absl::Status> refused_;
+  std::atomic<bool> checking_{false}, ends_checks_{false};
+  std::thread check_thread_;  // of the last check
 };
 
 }  // namespace legoai::agent

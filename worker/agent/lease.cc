@@ -162,6 +162,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   const auto slots = services_.slots.Take(request.nproc, [this] { return stopping_ || revoked_; });
   if (absl::IsCancelled(slots.status()) && !revoked_) return NothingHadBegun();
   if (!slots.ok()) return slots.status();
+  slots_ = *slots;
   request.processors = services_.slots.ProcessorsOf(*slots);
   const v1::Worker& worker = services_.options.worker;
   if (auto gpus = services_.slots.GpusOf(*slots); !gpus.empty())
@@ -420,6 +421,14 @@ void Lease::ReportLastLines() {
   }
 }
 
+// Trainers that fail on a slot with a fault, whatever they say themselves, fail by it: the job goes on elsewhere. Those that live
+// through it go on.
+absl::Status Lease::BlameSlots(const absl::Status& error) const {
+  const std::string faults = services_.slots.FaultsOf(slots_);
+  if (faults.empty() || checkpoint::GetDamage(error)) return error;
+  return absl::UnavailableError(absl::StrCat(faults, "; the trainers say: ", error.message()));
+}
+
 void Lease::ReportEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
   if (revoked_) return Log("info", "has ended, revoked");
   if (IsMember()) return ReportMemberEnd(outcome);
@@ -437,7 +446,7 @@ void Lease::ReportEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
     ReportLog("info", absl::StrCat(attempt, ended.stopped() ? " has stopped" : " has finished", " at step ", outcome->step),
               std::nullopt, NowUs());
   } else {
-    const absl::Status error = killed_because_.empty() ? outcome.status() : absl::AbortedError(killed_because_);
+    const absl::Status error = killed_because_.empty() ? BlameSlots(outcome.status()) : absl::AbortedError(killed_because_);
     ReportLastLines();
     *ended.mutable_error() = ToRpcStatus(error);
     if (auto damage = checkpoint::GetDamage(error)) *ended.mutable_damage() = *std::move(damage);
@@ -458,8 +467,9 @@ void Lease::ReportMemberEnd(const absl::StatusOr<launch::TrainOutcome>& outcome)
     ended.set_left(true);
     ReportLog("info", absl::StrCat(ranks, " has stopped before it began"), std::nullopt, NowUs());
   } else {
-    *ended.mutable_error() = ToRpcStatus(outcome.status());
-    ReportLog("error", absl::StrCat(ranks, " has failed: ", outcome.status().message()), std::nullopt, NowUs());
+    const absl::Status error = BlameSlots(outcome.status());
+    *ended.mutable_error() = ToRpcStatus(error);
+    ReportLog("error", absl::StrCat(ranks, " has failed: ", error.message()), std::nullopt, NowUs());
   }
   ended_fact_ = Report(std::move(fact));
 }

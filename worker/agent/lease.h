@@ -94,6 +94,7 @@ class Lease {
   void ReportFlight(const std::string& reason);
   void ReportDump(v1::FlightDump dump);
   void ReportLastLines();
+  absl::Status BlameSlots(const absl::Status& error) const;
   void ReportEnd(const absl::StatusOr<launch::TrainOutcome>& outcome);
   void ReportMemberEnd(const absl::StatusOr<launch::TrainOutcome>& outcome);
   int64_t Report(v1::Telemetry fact);
@@ -110,6 +111,7 @@ class Lease {
   std::atomic<bool> stopping_{false}, revoked_{false}, ended_{false};
   std::atomic<int64_t> ended_fact_{0};
   // Only for the lease's thread.
+  std::vector<int64_t> slots_;            // that it had last
   std::map<int64_t, int64_t> questions_;  // in CommitRequests, by step
   int64_t commits_ = 0, committed_step_ = -1, last_step_ = 0;
   bool kept_changes_ = false;   // a checkpoint was committed; its trainers may still be removing older ones

@@ -70,6 +70,11 @@ ABSL_FLAG(std::string, interface, "",
 ABSL_FLAG(std::string, gang_ports, "29500-29755",
           "ports of this host at which workers that train together may meet, the first and the last; those of agents on one host "
           "should differ; empty: this one trains alone");
+ABSL_FLAG(bool, check, true,
+          "checks the machine before its first lease: the disk of --runs, each slot's device, and what connects them; what fails "
+          "gets nothing (`lego workers NAME` says why)");
+ABSL_FLAG(absl::Duration, check_limit, absl::Minutes(2),
+          "time for disk and devices of a check, and once more for what connects them");
 ABSL_FLAG(absl::Duration, gang_folder_wait, absl::Seconds(90),
           "how long an attempt over several workers waits here for the first one to be seen in --runs");
 ABSL_FLAG(std::vector<std::string>, labels, {},
@@ -184,6 +189,10 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   options.gang_folder_wait = absl::GetFlag(FLAGS_gang_folder_wait);
   if (options.gang_folder_wait < absl::Seconds(1) || options.gang_folder_wait > absl::Hours(24))
     return FieldError("--gang_folder_wait", absl::FormatDuration(options.gang_folder_wait), "must be 1s to 24h");
+  options.check = absl::GetFlag(FLAGS_check);
+  options.check_limit = absl::GetFlag(FLAGS_check_limit);
+  if (options.check_limit < absl::Seconds(1) || options.check_limit > absl::Hours(1))
+    return FieldError("--check_limit", absl::FormatDuration(options.check_limit), "must be 1s to 1h");
   const int64_t megabytes = absl::GetFlag(FLAGS_telemetry_mb);
   if (megabytes < 1 || megabytes > 100'000) return FieldError("--telemetry_mb", absl::StrCat(megabytes), "must be 1 to 100000");
   options.telemetry_bytes = megabytes * 1'000'000;

@@ -32,6 +32,8 @@ struct AgentOptions {
   absl::Duration longest_wait = absl::Seconds(5);
   absl::Duration hello_timeout = absl::Seconds(20);     // for the server's welcome
   absl::Duration stop_grace = absl::Seconds(60);        // for trainers to save and stop when the agent is stopped
+  bool check = true;                                    // the machine, before its first lease (machine_checks.h)
+  absl::Duration check_limit = absl::Minutes(2);        // of each part of a check
   absl::Duration gang_folder_wait = absl::Seconds(90);  // for the first worker's note (gang_folder.h)
 };
 

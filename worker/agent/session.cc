@@ -132,9 +132,11 @@ std::optional<v1::FromAgent> Agent::NextMessage() {
   return std::nullopt;
 }
 
-v1::Hello Agent::MakeHello() const {
+v1::Hello Agent::MakeHello() {
   v1::Hello hello;
   *hello.mutable_worker() = options_.worker;
+  *hello.mutable_worker()->mutable_health() = health_.Get();
+  tells_health_ = false;
   hello.mutable_worker()->set_runs(options_.runs);
   if (!gang_address_.empty()) hello.mutable_worker()->set_gang_address(gang_address_);
   for (const auto& [key, lease] : leases_) {
@@ -155,6 +157,7 @@ v1::Heartbeat Agent::MakeHeartbeat() {
   }
   heartbeat.set_dropped_metrics(telemetry_.dropped());
   if (auto use = use_.Latest()) *heartbeat.mutable_use() = *std::move(use);
+  if (std::exchange(tells_health_, false)) *heartbeat.mutable_health() = health_.Get();
   return heartbeat;
 }
 

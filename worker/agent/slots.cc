@@ -75,15 +75,48 @@ absl::StatusOr<std::vector<int64_t>> Slots::Take(int64_t count, const std::funct
     return FieldError("placement.slots", absl::StrCat(count), absl::StrCat("this worker has ", this->count(), " slots"));
   }
   MutexLock lock(mutex_);
-  while (!(given_up() || FreeLocked() >= count)) changed_.Wait(lock);
+  while (!(given_up() || FreeLocked() >= count || SoundLocked() < count)) changed_.Wait(lock);
   if (given_up()) return absl::CancelledError("given up while it waited for slots");
+  if (SoundLocked() < count) {
+    return absl::UnavailableError(absl::StrCat("of this worker's ", count_, " slots ", SoundLocked(), " are sound, and ", count,
+                                               " are wanted: ", faults_.begin()->second));
+  }
   std::vector<int64_t> slots;
   for (int64_t slot = 0; static_cast<int64_t>(slots.size()) < count; ++slot) {
+    if (!IsFreeLocked(slot)) continue;
+    taken_[slot] = true;
+    slots.push_back(slot);
+  }
+  return slots;
+}
+
+std::vector<int64_t> Slots::TakeFree() {
+  const MutexLock lock(mutex_);
+  std::vector<int64_t> slots;
+  for (int64_t slot = 0; slot < count_; ++slot) {
     if (taken_[slot]) continue;
     taken_[slot] = true;
     slots.push_back(slot);
   }
   return slots;
+}
+
+void Slots::SetFaults(std::map<int64_t, std::string> faults) {
+  {
+    const MutexLock lock(mutex_);
+    faults_ = std::move(faults);
+  }
+  changed_.NotifyAll();
+}
+
+std::string Slots::FaultsOf(const std::vector<int64_t>& slots) const {
+  const MutexLock lock(mutex_);
+  std::string text;
+  for (const int64_t slot : slots) {
+    const auto fault = faults_.find(slot);
+    if (fault != faults_.end()) absl::StrAppend(&text, text.empty() ? "" : "; ", fault->second);
+  }
+  return text;
 }
 
 void Slots::Give(const std::vector<int64_t>& slots) {
@@ -117,7 +150,15 @@ int64_t Slots::free() const {
   return FreeLocked();
 }
 
-int64_t Slots::FreeLocked() const { return std::count(taken_.begin(), taken_.end(), false); }
+int64_t Slots::SoundLocked() const { return count_ - static_cast<int64_t>(faults_.size()); }
+
+bool Slots::IsFreeLocked(int64_t slot) const { return !taken_[slot] && faults_.count(slot) == 0; }
+
+int64_t Slots::FreeLocked() const {
+  int64_t free = 0;
+  for (int64_t slot = 0; slot < count_; ++slot) free += IsFreeLocked(slot) ? 1 : 0;
+  return free;
+}
 
 absl::StatusOr<SlotDevices> FindSlotDevices(const std::string& wish, const std::string& device_file) {
   if (wish != "auto" && wish != "cpu" && wish != "cuda") return FieldError("--device", wish, "must be auto, cpu or cuda");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,16 @@ class Slots {
   Slots(int64_t count, std::vector<int> processors, std::vector<std::string> gpus = {});
 
   // Takes `count` slots, waiting until that many are free: an attempt whose trainers are being killed still holds its slots.
-  // Returns them ascending. Errors: FieldError (placement.slots) for none, or more than there are; Cancelled if `given_up`
-  // returns true.
+  // Returns them ascending, none of them faulty. Errors: FieldError (placement.slots) for none, or more than there are;
+  // Unavailable for more than are not faulty; Cancelled if `given_up` returns true.
   absl::StatusOr<std::vector<int64_t>> Take(int64_t count, const std::function<bool()>& given_up);
+  // Takes all that are free, be they faulty or not.
+  std::vector<int64_t> TakeFree();
   void Give(const std::vector<int64_t>& slots);
+  // From now on these are faulty, for these reasons, and are not given away. Who has one keeps it.
+  void SetFaults(std::map<int64_t, std::string> faults);
+  // What is wrong with these; empty: nothing.
+  std::string FaultsOf(const std::vector<int64_t>& slots) const;
   // Makes every waiter call its `given_up` again.
   void RecheckWaiting();
 
@@ -33,9 +40,11 @@ class Slots {
   // Their GPUs: UUIDs; none if the worker has none.
   std::vector<std::string> GpusOf(const std::vector<int64_t>& slots) const;
   int64_t count() const { return count_; }
-  int64_t free() const;
+  int64_t free() const;  // and not faulty
 
  private:
+  int64_t SoundLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsFreeLocked(int64_t slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t FreeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t count_;
@@ -44,6 +53,7 @@ class Slots {
   mutable Mutex mutex_;
   Condition changed_;
   std::vector<bool> taken_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, std::string> faults_ ABSL_GUARDED_BY(mutex_);  // why, by slot
 };
 
 // The devices of this machine's slots: processors or GPUs. Thread-safety: reads of the machine and its environment.

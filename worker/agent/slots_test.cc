@@ -44,6 +44,36 @@ TEST(SlotsTest, GpusAreThoseOfTheSlots) {
   EXPECT_THAT(Slots(2, {0}).GpusOf({0, 1}), ElementsAre()) << "slots that are processors";
 }
 
+TEST(SlotsTest, FaultyOnesAreGivenToNobodyAndKeptByWhoHasThem) {
+  Slots slots(3, {0, 1, 2});
+  const auto held = slots.Take(1, Never);
+  slots.SetFaults({{0, "slot 0: lost"}, {1, "slot 1: Xid 79"}});
+  EXPECT_EQ(slots.free(), 1);
+  EXPECT_EQ(slots.FaultsOf(*held), "slot 0: lost");
+  EXPECT_EQ(slots.FaultsOf({0, 1, 2}), "slot 0: lost; slot 1: Xid 79");
+  EXPECT_EQ(slots.FaultsOf({2}), "");
+  const absl::Status refused = slots.Take(2, Never).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  EXPECT_EQ(refused.message(), "of this worker's 3 slots 1 are sound, and 2 are wanted: slot 0: lost");
+  EXPECT_THAT(*slots.Take(1, Never), ElementsAre(2));
+  slots.Give(*held);
+  EXPECT_EQ(slots.free(), 0);
+  EXPECT_THAT(slots.TakeFree(), ElementsAre(0, 1)) << "for a check";
+  slots.Give({0, 1});
+  slots.SetFaults({});
+  EXPECT_THAT(*slots.Take(2, Never), ElementsAre(0, 1));
+}
+
+TEST(SlotsTest, WhoWaitsHearsThatThereAreTooFew) {
+  Slots slots(2, {0, 1});
+  const auto all = slots.Take(2, Never);
+  absl::StatusOr<std::vector<int64_t>> waited;
+  std::thread waiter([&] { waited = slots.Take(2, Never); });
+  slots.SetFaults({{1, "slot 1: lost"}});
+  waiter.join();
+  EXPECT_EQ(waited.status().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST(SlotsTest, WhatCanNeverBeIsRefused) {
   Slots slots(2, {0});
   for (const int64_t count : {0, -1, 3}) {

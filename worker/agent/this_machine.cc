@@ -82,6 +82,8 @@ void AddGpus(const sim::GpuLoadReader& reader, v1::WorkerUse* use) {
     if (load.utilization) gpu->set_utilization(*load.utilization);
     if (load.temperature_celsius) gpu->set_temperature_celsius(*load.temperature_celsius);
     if (load.power_watts) gpu->set_power_watts(*load.power_watts);
+    for (const std::string& slowdown : load.slowdowns) gpu->add_slowdowns(slowdown);
+    if (load.uncorrected_ecc_errors) gpu->set_uncorrected_ecc_errors(*load.uncorrected_ecc_errors);
   }
 }
 

@@ -3,9 +3,11 @@
 // The plugin links libtorch_cuda, so it is loaded before the first ATen call. It is never unloaded.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/comm/rendezvous.h"
@@ -34,6 +36,12 @@ struct CudaPlugin {
   std::unique_ptr<DeviceClock> (*make_clock)() = nullptr;
   // "card" and the versions "cuda", "cudnn", "cublas", "nccl"; without those that cannot be found out.
   std::map<std::string, std::string> (*describe)(int device) = nullptr;
+  // What code for the GPU is compiled for: "sm_90". Empty: it cannot be found out.
+  std::string (*architecture)(int device) = nullptr;
+  // Functions of machine code (a cubin), in the order of `names`. They stay loaded, and run on any GPU of the architecture.
+  absl::StatusOr<std::vector<void*>> (*load_functions)(const std::string& cubin, const std::vector<std::string>& names) = nullptr;
+  // Enqueues such a function on the current stream of the GPU; `argument` is its only one, and is copied.
+  absl::Status (*launch_function)(void* function, int device, int64_t blocks, int threads, void* argument) = nullptr;
 };
 
 // Opens the plugin `path`; empty: liblegoai_cuda.so beside the running binary. Errors: FailedPrecondition that names the missing

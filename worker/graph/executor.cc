@@ -52,7 +52,7 @@ struct Step {
   std::vector<TensorArgument> tensors;
   std::vector<ListArgument> lists;
   std::vector<Result> born;        // in the order of results
-  bool shapes_differ = false;      // results of this device's kernel may have other sizes than in the Trace
+  bool pads_results = false;       // the device's kernel pads what only its own gradient reads
   std::vector<uint32_t> reshaped;  // values whose tensor the operator gives another geometry in place
 };
 
@@ -186,7 +186,7 @@ struct Executor::Impl {
     step.op = &operators[instruction.operator_index];
     step.stream = instruction.stream;
     const sim::OperatorRow* const row = device.is_cuda() ? sim::FindOperator(trace.OperatorName(instruction)) : nullptr;
-    step.shapes_differ = row != nullptr && row->results != sim::ResultRule::kAsRecorded;
+    step.pads_results = row != nullptr && row->results == sim::ResultRule::kAttention;
     AddArguments(instruction, &step);
     steps.push_back(std::move(step));
     ++calls;
@@ -267,15 +267,16 @@ struct Executor::Impl {
            tensor.storage_offset() == geometry.offset && tensor.scalar_type() == state.type;
   }
 
-  // What differs on CUDA, attention's log-sum-exp and layer norm's statistics, goes whole to the operator's own backward: a value
-  // that others are views of is never such.
-  void Adopt(uint32_t value, const at::Tensor& tensor, const Step& step) {
-    ValueState& state = values[value];
-    const bool is_whole = step.shapes_differ && values_of[trace.values[value].storage].size() == 1;
-    TORCH_CHECK(is_whole || IsAsCaptured(tensor, state),
+  // Attention's log-sum-exp, which CUDA pads, goes whole to the operator's own backward. What else differs on a device the program
+  // has as the device gives it (core/trace/device_results.h).
+  void Adopt(const Step::Result& result, const at::Tensor& tensor, const Step& step) {
+    ValueState& state = values[result.value];
+    const uint32_t storage = trace.values[result.value].storage;
+    const bool is_padded = step.pads_results && result.position > 0 && values_of[storage].size() == 1;
+    TORCH_CHECK((is_padded && tensor.scalar_type() == state.type) || IsAsCaptured(tensor, state),
                 trace.Line(trace.instructions[step.instruction], true), " gave sizes ", tensor.sizes(), ", strides ",
                 tensor.strides(), ", type ", tensor.scalar_type());
-    storages[trace.values[value].storage] = tensor.storage();
+    storages[storage] = tensor.storage();
     state.tensor = tensor;
     state.is_current = true;
   }
@@ -291,7 +292,7 @@ struct Executor::Impl {
     step.op->redispatchBoxed(keys, &stack);
     for (const auto& result : step.born) {
       const c10::IValue& made = stack[result.position];
-      Adopt(result.value, result.element < 0 ? made.toTensor() : made.toListRef()[result.element].toTensor(), step);
+      Adopt(result, result.element < 0 ? made.toTensor() : made.toListRef()[result.element].toTensor(), step);
     }
     for (uint32_t value : step.reshaped) values[value].tensor.reset(), values[value].is_current = false;
   }
@@ -354,7 +355,7 @@ Executor::~Executor() = default;
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Trace& trace, c10::Device device) {
   KernelCounts counts;
   std::vector<std::string> notes;  // a trainer prepared them before, and told
-  RETURN_IF_ERROR(PrepareKernels(trace, &counts, &notes));
+  RETURN_IF_ERROR(PrepareKernels(trace, device, &counts, &notes));
   auto impl = std::make_unique<Impl>(trace, device);
   RETURN_IF_ERROR(impl->Prepare());
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));

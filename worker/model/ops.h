@@ -12,8 +12,7 @@
 //       -> (Tensor grad_q, Tensor grad_k, Tensor grad_v)
 //   lego::dropout(Tensor x, Tensor rng, Tensor samples, int site, float p, int first, int[] runs) -> Tensor
 //
-// Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel; the CUDA kernels of `window` refuse by name, and
-// rms_norm_backward.weight, which compile.fuse leaves of a gradient, has none. Meta gives exactly the CPU's sizes and strides.
+// Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel; the CUDA kernels of `window` refuse by name. Meta gives exactly the CPU's sizes and strides.
 // CUDA gives the same except for lse, which only attention_backward reads: dense there, and padded to 32 tokens for fp32
 // attention (simulator/memory/memory_simulator.h counts that). The operators have no autograd kernel; the functions below do.
 // Errors: c10::Error for sizes or dtypes that do not fit. Results of norms and dropout do not depend on the number of threads.

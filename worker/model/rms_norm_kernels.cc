@@ -163,7 +163,7 @@ TwoTensors RmsNormBackwardCpu(const at::Tensor& grad, const at::Tensor& x, const
   return {grad_x, grad_weight};
 }
 
-// What compile.fuse leaves of the gradient: on CPUs alone, and of the types that it fuses.
+// What compile.fuse leaves of the gradient, of the types that it fuses.
 at::Tensor RmsNormWeightGradientMeta(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& rstd) {
   TORCH_CHECK(x.dim() >= 1 && grad.sizes() == x.sizes() && grad.scalar_type() == x.scalar_type() && x.is_contiguous() &&
                   grad.is_contiguous() && rstd.is_contiguous() && rstd.scalar_type() == at::kFloat &&
@@ -196,6 +196,13 @@ TwoTensors RmsNormBackwardCuda(const at::Tensor& grad, const at::Tensor& x, cons
   return at::_fused_rms_norm_backward(grad, x, {x.size(-1)}, rstd.unsqueeze(-1), weight, {true, true});
 }
 
+// ATen makes a gradient like the weight, of which it reads nothing else: a row of x stands for it.
+at::Tensor RmsNormWeightGradientCuda(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& rstd) {
+  const int64_t dim = x.size(-1);
+  const at::Tensor like_weight = x.as_strided({dim}, {1});
+  return std::get<1>(at::_fused_rms_norm_backward(grad, x, {dim}, rstd.unsqueeze(-1), like_weight, {false, true}));
+}
+
 }  // namespace
 }  // namespace legoai::model
 
@@ -207,6 +214,7 @@ TORCH_LIBRARY_IMPL(lego, CPU, m) {
 TORCH_LIBRARY_IMPL(lego, CUDA, m) {
   m.impl("rms_norm", legoai::model::RmsNormCuda);
   m.impl("rms_norm_backward", legoai::model::RmsNormBackwardCuda);
+  m.impl("rms_norm_backward.weight", legoai::model::RmsNormWeightGradientCuda);
 }
 TORCH_LIBRARY_IMPL(lego, Meta, m) {
   m.impl("rms_norm", legoai::model::RmsNormMeta);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/trace/device_results.h"
 #include "core/trace/passes/pipeline.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -28,7 +29,7 @@ absl::StatusOr<parallel::ResolvedRecipe> WithoutFusion(const parallel::ResolvedR
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel::ResolvedRecipe& resolved, Part part,
-                                                                 const graph::GoesOn& goes_on) {
+                                                                 c10::Device device, const graph::GoesOn& goes_on) {
   graph::Trace trace;
   std::optional<graph::Trace> unfused;
   const v1::CompileSection& compile = resolved.recipe().compile();
@@ -36,8 +37,12 @@ absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel
   RETURN_IF_ERROR(comm::CatchStatus([&] {
     ASSIGN_OR_RETURN(auto result, part == Part::kStep ? CaptureStep(resolved, rank) : CaptureEvaluation(resolved, rank));
     trace = std::move(result.trace);
-    if (part == Part::kEvaluation) return absl::OkStatus();  // it has no backward, which passes look for
     graph::PassOptions options;
+    options.device = device.is_cpu() ? v1::CPU : v1::CUDA;
+    if (part == Part::kEvaluation) {  // it has no backward, which passes look for
+      trace = graph::ProgramFor(options.device, std::move(trace));
+      return absl::OkStatus();
+    }
     options.check = options.check || compile.fuse();  // it writes new programs; a wrong one must not train
     if (compile.fuse() && compile.fall_back_to_eager()) {
       ASSIGN_OR_RETURN(const auto plain, WithoutFusion(resolved));
@@ -48,7 +53,7 @@ absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel
   }));
   // A host value, or memory that nobody named, would be that of the capture for ever.
   if (!trace.warnings.empty()) return absl::UnimplementedError(trace.warnings.front());
-  auto program = std::unique_ptr<StepProgram>(new StepProgram(std::move(trace)));
+  auto program = std::unique_ptr<StepProgram>(new StepProgram(std::move(trace), device));
   program->unfused_ = std::move(unfused);
   const absl::Status prepared = program->PrepareKernels(goes_on);
   if (!program->unfused_) RETURN_IF_ERROR(prepared);
@@ -58,12 +63,12 @@ absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Capture(const parallel
 
 absl::Status StepProgram::PrepareKernels(const graph::GoesOn& goes_on) {
   graph::KernelCounts counts;
-  const absl::Status prepared = graph::PrepareKernels(trace_, &counts, &notes_, goes_on);
+  const absl::Status prepared = graph::PrepareKernels(trace_, device_, &counts, &notes_, goes_on);
   if (!prepared.ok()) return Annotate(prepared, "compile.fuse");
   if (counts.compiled == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const graph::KernelCompiler compiler, graph::FindKernelCompiler());
-  notes_.push_back(absl::StrFormat("%d fused kernels were compiled in %.1f s by %s (%s); %d came from the cache", counts.compiled,
-                                   counts.seconds, compiler.path, compiler.version, counts.loaded));
+  ASSIGN_OR_RETURN(const std::string built_by, graph::KernelsAreBuiltBy(device_));
+  notes_.push_back(absl::StrFormat("%d fused kernels were compiled in %.1f s by %s; %d came from the cache", counts.compiled,
+                                   counts.seconds, built_by, counts.loaded));
   return absl::OkStatus();
 }
 
@@ -73,8 +78,8 @@ void StepProgram::LeaveUnfused() {
   notes_.clear();
 }
 
-absl::Status StepProgram::Bind(TrainStep& step, c10::Device device) {
-  ASSIGN_OR_RETURN(executor_, graph::Executor::Create(trace_, device));
+absl::Status StepProgram::Bind(TrainStep& step) {
+  ASSIGN_OR_RETURN(executor_, graph::Executor::Create(trace_, device_));
   unfused_.reset();
   RETURN_IF_ERROR(step.GatherParameters());
   for (const NamedTensor& state : step.State()) RETURN_IF_ERROR(executor_->Bind(state.name, state.tensor));
@@ -95,25 +100,24 @@ absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& res
                                              const graph::GoesOn& goes_on) {
   StepPrograms programs;
   if (!resolved.recipe().compile().enable()) return programs;
-  if (resolved.recipe().compile().fuse() && !device.is_cpu()) return absl::UnimplementedError("fused operators run on CPUs only");
-  ASSIGN_OR_RETURN(programs.step, StepProgram::Capture(resolved, StepProgram::Part::kStep, goes_on));
+  ASSIGN_OR_RETURN(programs.step, StepProgram::Capture(resolved, StepProgram::Part::kStep, device, goes_on));
   if (resolved.recipe().validation().enable()) {
-    ASSIGN_OR_RETURN(programs.evaluation, StepProgram::Capture(resolved, StepProgram::Part::kEvaluation, goes_on));
+    ASSIGN_OR_RETURN(programs.evaluation, StepProgram::Capture(resolved, StepProgram::Part::kEvaluation, device, goes_on));
   }
   return programs;
 }
 
 namespace {
 
-// All ranks call it at once. Kernels of another compiler or processor round otherwise.
+// All ranks call it at once. Kernels of another compiler, processor or card round otherwise.
 absl::Status CheckKernelsAreOfOneKind(c10::Device device) {
-  const auto built_by = graph::KernelsAreBuiltBy();
+  const auto built_by = graph::KernelsAreBuiltBy(device);
   const std::string mine = built_by.ok() ? *built_by : std::string(built_by.status().message());
   ASSIGN_OR_RETURN(const std::string difference, CompareTexts(mine, device));
   if (difference.empty()) return absl::OkStatus();
   return FieldError("compile.fuse", "true",
-                    absl::StrCat("the ranks' kernels are built by different compilers, or for different processors (", difference,
-                                 "): give all hosts the same, or leave it at false"),
+                    absl::StrCat("the ranks' kernels are built by different compilers, or for different processors or cards (",
+                                 difference, "): give all hosts the same, or leave it at false"),
                     absl::StatusCode::kFailedPrecondition);
 }
 
@@ -149,7 +153,7 @@ absl::StatusOr<StepPrograms> AdoptPrograms(absl::StatusOr<StepPrograms> captured
     if (program == nullptr) continue;
     ASSIGN_OR_RETURN(const std::string difference, CompareCollectives(program->trace(), device));
     if (!difference.empty()) return FieldError("compile.enable", "true", difference, absl::StatusCode::kInternal);
-    RETURN_IF_ERROR(program->Bind(step, device));
+    RETURN_IF_ERROR(program->Bind(step));
   }
   return captured;
 }

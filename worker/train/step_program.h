@@ -20,7 +20,7 @@
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/graph/executor.h"
-#include "worker/graph/kernel_cache.h"
+#include "worker/graph/kernel_files.h"
 #include "worker/train/train_step.h"
 
 namespace legoai::train {
@@ -29,12 +29,13 @@ class StepProgram {
  public:
   enum class Part { kStep, kEvaluation };
 
-  // Captures the part for the rank of the current runtime, on which nothing may be in flight; communicates with nobody.
+  // Captures the part for the rank of the current runtime, on which nothing may be in flight, as a program for `device`;
+  // communicates with nobody.
   // Compiles fused kernels that no rank of this machine has compiled before; `goes_on` is called meanwhile, and may be empty.
   // Errors: those of CaptureStep and of graph::PrepareKernels; Internal where the program that was fused is not the one that was
   // captured (graph::PassFindings); Unimplemented with what would be frozen into the program.
   static absl::StatusOr<std::unique_ptr<StepProgram>> Capture(const parallel::ResolvedRecipe& resolved, Part part,
-                                                              const graph::GoesOn& goes_on = nullptr);
+                                                              c10::Device device, const graph::GoesOn& goes_on = nullptr);
 
   const graph::Trace& trace() const { return trace_; }
   // Why it cannot run its fused operators; empty where it can. Only of a recipe that lets it fall back: else Capture fails.
@@ -46,18 +47,19 @@ class StepProgram {
 
   // Makes ready to run on the state of `step`, which must outlive the program and is of the same recipe and rank. Gathers
   // parameters that stay whole, so all ranks call it at once.
-  absl::Status Bind(TrainStep& step, c10::Device device);
+  absl::Status Bind(TrainStep& step);
 
   // Runs it on the step's current inputs. Of an evaluation the gradient norm is undefined. `traced`: the timeline that listens
   // has every operator. Errors: those of operators and communication.
   absl::StatusOr<TrainStep::Result> Run(bool traced = false);
 
  private:
-  explicit StepProgram(graph::Trace trace) : trace_(std::move(trace)) {}
+  StepProgram(graph::Trace trace, c10::Device device) : trace_(std::move(trace)), device_(device) {}
 
   absl::Status PrepareKernels(const graph::GoesOn& goes_on);
 
   graph::Trace trace_;
+  const c10::Device device_;
   std::optional<graph::Trace> unfused_;
   std::string kernels_fault_;
   std::vector<std::string> notes_;
@@ -69,8 +71,7 @@ struct StepPrograms {
   std::unique_ptr<StepProgram> step, evaluation;
 };
 
-// Those that the recipe wants: for evaluations where it has any. Communicates with nobody. `goes_on`: as of Capture. Errors:
-// those of Capture; Unimplemented on a device that runs no programs.
+// Those that the recipe wants: for evaluations where it has any. Communicates with nobody. `goes_on`, errors: as of Capture.
 absl::StatusOr<StepPrograms> CapturePrograms(const parallel::ResolvedRecipe& resolved, c10::Device device,
                                              const graph::GoesOn& goes_on = nullptr);
 

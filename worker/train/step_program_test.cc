@@ -108,13 +108,10 @@ TEST(CompareCollectives, NamesGroupAndRanks) {
   });
 }
 
-TEST(CapturePrograms, FuseOnCpusAloneAndAreNoneUnlessAskedFor) {
+TEST(CapturePrograms, NeedNoDeviceAndAreNoneUnlessAskedFor) {
   const auto resolved = Fsdp2(/*fall_back=*/false);
   comm::testing::RunRanks(resolved.mesh(), [&](int64_t, comm::Runtime&) {
-    v1::Recipe fused = resolved.recipe();
-    fused.mutable_compile()->set_fuse(true);
-    const auto fuses = parallel::ResolvedRecipe::Create(fused, resolved.model(), 2).value();
-    EXPECT_THAT(CapturePrograms(fuses, c10::Device(at::kCUDA, 0)).status().message(), HasSubstr("CPUs only"));
+    EXPECT_NE(CapturePrograms(resolved, c10::Device(at::kCUDA, 0)).value().step, nullptr);
     v1::Recipe eager = resolved.recipe();
     eager.clear_compile();
     const auto plain = parallel::ResolvedRecipe::Create(eager, resolved.model(), 2).value();
@@ -155,6 +152,19 @@ TEST(FusedKernels, NeedACompiler) {
     });
   }
   unsetenv("LEGOAI_CXX");
+}
+
+// The plugin, which is not among this test's files, compiles and runs them.
+TEST(FusedKernels, OfGpusNeedTheirPlugin) {
+  for (const bool fall_back : {false, true}) {
+    const auto resolved = Fused(fall_back);
+    comm::testing::RunRanks(resolved.mesh(), [&](int64_t, comm::Runtime&) {
+      const auto captured = CapturePrograms(resolved, c10::Device(at::kCUDA, 0));
+      EXPECT_EQ(captured.ok(), fall_back) << captured.status();
+      EXPECT_THAT(fall_back ? captured->step->kernels_fault() : std::string(captured.status().message()),
+                  HasSubstr("compile.fuse: device = cuda: no GPU can be used here"));
+    });
+  }
 }
 
 TEST(FusedKernels, SayWhoCompiledThem) {

@@ -1,5 +1,6 @@
 // legoai-trainer: trains one rank. Started by a launcher (worker/launch/launcher.h), with whom it speaks over the socket whose
-// descriptor is given as --socket=FD.
+// descriptor is given as --socket=FD. With --check=FD it is started by an agent, and checks a part of the machine instead
+// (machine_check.h).
 #include <signal.h>
 
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include "core/process/build_version.h"
 #include "worker/comm/cpu_tensors.h"
 #include "worker/launch/trainer_link.h"
+#include "worker/train/machine_check.h"
 #include "worker/train/trainer.h"
 
 namespace legoai::train {
@@ -21,14 +23,17 @@ launch::TrainerLink* signalled = nullptr;
 // A termination signal is a request to save and stop, as the launcher's Stop is.
 void OnTerminate(int) { signalled->RequestStop(/*save=*/true); }
 
-int ParseSocket(int argc, char** argv) {
+// -1: it is not there.
+int ParseDescriptor(int argc, char** argv, absl::string_view option) {
   absl::string_view argument = argc == 2 ? argv[1] : "";
   int fd = -1;
-  return absl::ConsumePrefix(&argument, "--socket=") && absl::SimpleAtoi(argument, &fd) ? fd : -1;
+  return absl::ConsumePrefix(&argument, option) && absl::SimpleAtoi(argument, &fd) ? fd : -1;
 }
 
 int Main(int argc, char** argv) {
-  const int fd = ParseSocket(argc, argv);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
+  if (const int check = ParseDescriptor(argc, argv, "--check="); check >= 0) return RunCheck(check);
+  const int fd = ParseDescriptor(argc, argv, "--socket=");
   if (fd < 0) {
     std::fprintf(stderr, "legoai-trainer is started by `lego train`, with --socket=FD\n");
     return 2;
@@ -40,7 +45,6 @@ int Main(int argc, char** argv) {
   }
   signalled = link->get();
   signal(SIGTERM, OnTerminate);
-  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
   // What the ranks have trained since the last checkpoint is worth more than the minutes in which a store may come back.
   objectstore::SetMaxAttempts(objectstore::kPatient);
   Trainer trainer(**link);

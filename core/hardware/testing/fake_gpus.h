@@ -21,7 +21,11 @@ class FakeGpus {
   FakeGpus(const FakeGpus&) = delete;
   FakeGpus& operator=(const FakeGpus&) = delete;
 
+  // From now on, in processes that run too: `fields` as in fake_nvml.cc, without the UUID ("ecc=1", "xid=79"). They add up.
+  void Change(const std::string& uuid, const std::string& fields);
+
  private:
+  std::string changes_;  // the file
   std::map<std::string, std::optional<std::string>> before_;
 };
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/recipe/fsdp_buckets.h"
+#include "core/trace/device_results.h"
 #include "core/trace/effects.h"
 #include "core/trace/instances.h"
 #include "core/trace/passes/pass_check.h"
@@ -114,6 +115,7 @@ absl::StatusOr<Trace> RunPasses(Trace trace, const parallel::ResolvedRecipe& res
                                 std::vector<PassReport>* reports) {
   RETURN_IF_ERROR(parallel::CheckBucketsArePlanned(resolved.recipe()));
   const std::vector<Pass> passes = PassesOf(resolved);
+  trace = ProgramFor(options.device, std::move(trace));
   RETURN_IF_ERROR(Show(trace, options, 0, kCapturedPass));
   if (passes.empty()) return trace;
   if (options.check) RETURN_IF_ERROR(Verdict(kCapturedPass, TraceFindings(trace)));

@@ -18,10 +18,13 @@
 #include "absl/status/statusor.h"
 #include "core/recipe/resolved_recipe.h"
 #include "core/trace/trace.h"
+#include "proto/legoai/v1/hardware.pb.h"
 
 namespace legoai::graph {
 
 struct PassOptions {
+  // Of the device that runs the program, whose operators give what the captured Trace then says (core/trace/device_results.h).
+  v1::DeviceKind device = v1::CPU;
   // Where the Trace before and after each pass is written as text (trace_dump.h): "0_captured.txt", "1_NAME.txt", ... The folder
   // is made; empty: nothing is written.
   std::string dump_directory;

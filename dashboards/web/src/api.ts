@@ -130,6 +130,7 @@ export const listStepTraces = async (name: string): Promise<StepTraceInfo[]> =>
 export const traceAddress = (name: string) => `/v1/${name}`;
 export const fetchTrace = (name: string) => ask(traceAddress(name));
 export const getServerInfo = () => call<ServerInfo>('server');
+export const checkWorker = (name: string) => post<Worker>(`${name}:check`, {});
 export const drainWorker = (name: string, undo: boolean) => post<Worker>(`${name}:drain`, { undo });
 
 export interface LogQuery {

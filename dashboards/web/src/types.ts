@@ -322,7 +322,31 @@ export interface WorkerUse {
     memory_bytes: number;
     temperature_celsius: number | null;
     power_watts: number | null;
+    slowdowns?: string[]; // why its clocks are lowered
+    uncorrected_ecc_errors?: number | null;
   }[];
+}
+
+export interface CheckResult {
+  kind: string; // "disk", "device", "all_gather"
+  slots: number[];
+  passed: boolean;
+  text: string; // why it has not passed
+  seconds: number;
+  write_bytes_per_second: number | null;
+  read_bytes_per_second: number | null;
+  free_bytes: number | null;
+  flops_per_second: number | null;
+  to_device_bytes_per_second: number | null;
+  from_device_bytes_per_second: number | null;
+  received_bytes_per_second: number | null;
+}
+
+export interface WorkerHealth {
+  checking: boolean;
+  slot_faults: { slot: number; cause: string; reason: string; time_us: number }[];
+  fault: string; // of the whole worker
+  check: { number: number; start_time_us: number; seconds: number; results: CheckResult[] } | null;
 }
 
 export interface Worker {
@@ -350,6 +374,7 @@ export interface Worker {
   last_seen_time_us: number;
   dropped_metrics: number;
   use?: WorkerUse | null; // as last reported
+  health?: WorkerHealth | null;
 }
 
 export interface ServerInfo {

@@ -23,6 +23,8 @@ export function useBars(worker: Worker): UseBar[] {
     const note = [
       gpu.temperature_celsius !== null && `${Math.round(gpu.temperature_celsius)} °C`,
       gpu.power_watts !== null && `${Math.round(gpu.power_watts)} W`,
+      (gpu.slowdowns ?? []).length > 0 && `slowed down: ${(gpu.slowdowns ?? []).join(', ')}`,
+      (gpu.uncorrected_ecc_errors ?? 0) > 0 && format.plural(gpu.uncorrected_ecc_errors ?? 0, 'uncorrected ECC error'),
     ].filter(Boolean).join(', ');
     const all = (worker.slot_devices ?? []).find((device) => device.index === gpu.index)?.memory_bytes ?? 0;
     if (gpu.utilization !== null) {

@@ -103,8 +103,12 @@ std::map<std::string, Figure> Figures(v1::Cluster* cluster, bool tiers) {
   peak.unit = Unit::kFlops;
   for (v1::PeakFlops& one : *device->mutable_peak_flops())
     AddPlace(&one, &v1::PeakFlops::flops_per_second, &v1::PeakFlops::set_flops_per_second, &peak);
-  for (v1::Efficiency& one : *device->mutable_efficiencies())
-    AddPlace(&one, &v1::Efficiency::fraction, &v1::Efficiency::set_fraction, &figures[one.op_class() + kEfficiency]);
+  for (v1::Efficiency& one : *device->mutable_efficiencies()) {
+    Figure& figure = figures[one.op_class() + kEfficiency];
+    AddPlace(&one, &v1::Efficiency::fraction, &v1::Efficiency::set_fraction, &figure);
+    for (v1::EfficiencyPoint& point : *one.mutable_curve())
+      AddPlace(&point, &v1::EfficiencyPoint::fraction, &v1::EfficiencyPoint::set_fraction, &figure);
+  }
   AddLinks(cluster, /*by_tier=*/false, &figures);
   std::map<std::string, Figure> by_tier;
   if (tiers) AddLinks(cluster, /*by_tier=*/true, &by_tier);

@@ -57,6 +57,18 @@ absl::StatusOr<v1::Worker> ScriptedFleet::Drain(const v1::DrainWorkerRequest& re
   return absl::NotFoundError("no such worker");
 }
 
+absl::StatusOr<v1::Worker> ScriptedFleet::CheckWorker(const v1::CheckWorkerRequest& request) {
+  const MutexLock lock(mutex_);
+  for (v1::Worker& known : workers_) {
+    if (known.name() != request.name()) continue;
+    const v1::Worker before = known;
+    v1::MachineCheck& check = *known.mutable_health()->mutable_check();
+    check.set_number(check.number() + 1);
+    return before;
+  }
+  return absl::NotFoundError("no such worker");
+}
+
 absl::StatusOr<v1::PlanResult> ScriptedFleet::Plan(const v1::PlanRequest& request,
                                                    const std::function<void(const v1::PlanningProgress&)>& progress,
                                                    const std::function<bool()>& cancel) {

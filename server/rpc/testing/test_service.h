@@ -35,6 +35,7 @@ class ScriptedFleet : public Fleet {
   std::vector<v1::Worker> Workers() const override;
   void VisitWorkers(absl::FunctionRef<bool(const v1::Worker& facts, bool connected)> visit) const override;
   absl::StatusOr<v1::Worker> Drain(const v1::DrainWorkerRequest& request) override;
+  absl::StatusOr<v1::Worker> CheckWorker(const v1::CheckWorkerRequest& request) override;
   void JobChanged(const std::string&) override { ++job_changes; }
   bool DescribeWait(v1::Job* job) const override { return describe_wait && describe_wait(job); }
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,

@@ -55,6 +55,7 @@ void AgentTest::StartAgent(const std::vector<std::string>& further_arguments) {
                     "--name=tester",
                     "--slots=2",
                     "--device=cpu",
+                    "--check=false",
                     "--runs=" + folder() + "/runs",
                     "--data_roots=" + folder(),
                     "--trainer=" + request_.trainer};

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "worker/comm/cuda/cuda_functions.h"
 #include "worker/comm/cuda/cuda_streams.h"
 #include "worker/comm/cuda/device.h"
 #include "worker/comm/cuda/nccl_communicator.h"
@@ -81,6 +82,9 @@ extern "C" const legoai::comm::CudaPlugin* legoai_cuda_plugin() {
       .make_timer = MakeCudaTimer,
       .make_clock = MakeCudaClock,
       .describe = DescribeCuda,
+      .architecture = CudaArchitecture,
+      .load_functions = LoadCudaFunctions,
+      .launch_function = LaunchCudaFunction,
   };
   return &plugin;
 }

@@ -8,6 +8,8 @@
 // none of them. Where Start names a checkpoint, the last rank reads all of it, and fails as a trainer does where it does not
 // load.
 //
+// With --check=FD it answers as scripted_check.h says.
+//
 //   test_trainer --act=die --culprit=1 --steps=5 --socket=FD
 #include <sched.h>
 #include <signal.h>
@@ -32,6 +34,7 @@
 #include "core/process/build_version.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
+#include "worker/launch/testing/scripted_check.h"
 #include "worker/launch/trainer_link.h"
 
 namespace legoai::launch {
@@ -262,4 +265,8 @@ int Run(int argc, char** argv) {
 }  // namespace
 }  // namespace legoai::launch
 
-int main(int argc, char** argv) { return legoai::launch::Run(argc, argv); }
+int main(int argc, char** argv) {
+  const std::string check = "--check=", first = argc > 1 ? argv[1] : "";
+  if (first.rfind(check, 0) == 0) return legoai::launch::testing::RunScriptedCheck(std::atoi(first.c_str() + check.size()));
+  return legoai::launch::Run(argc, argv);
+}

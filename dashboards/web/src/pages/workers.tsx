@@ -1,7 +1,8 @@
 // The machines that train: what they have, what of it is used, and by whom.
 import { useEffect, useState } from 'preact/hooks';
-import { drainWorker, listWorkers } from '../api';
+import { checkWorker, drainWorker, listWorkers } from '../api';
 import * as format from '../format';
+import { checkLines, faultLines, faultySlots } from '../health';
 import { useEvents, useNow, useThrottled, type Refresh } from '../live';
 import { Badge, ConfirmButton, Empty, Failure, LostConnection, Meter, Skeleton, Stat, Time, useTitle } from '../parts/basic';
 import type { Worker } from '../types';
@@ -60,6 +61,7 @@ function Fleet({ workers, now, refresh }: { workers: Worker[]; now: number; refr
         <Stat label="Workers ready" value={`${format.count(ready.length)} of ${format.count(workers.length)}`} />
         <Stat label="Slots used" value={`${format.count(used)} of ${format.count(slots)}`}
           note={format.percent(slots ? used / slots : 0)} />
+        <Stat label="Slots faulty" value={format.count(workers.reduce((sum, worker) => sum + faultySlots(worker), 0))} />
         <Stat label="Lost" value={format.count(workers.filter((worker) => worker.state === 'lost').length)} />
       </div>
       <table class="list workers" aria-label="Workers by name">
@@ -84,6 +86,7 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: R
       <td data-label="State">
         <Badge state={worker.state ?? 'lost'} />
         {!worker.connected && worker.state !== 'lost' && <div class="why">no connection</div>}
+        {worker.connected && worker.health?.checking && <div class="why">checks its machine</div>}
       </td>
       <td data-label="Worker">
         <span class="name">{name}</span>
@@ -96,6 +99,7 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: R
       <td data-label="Slots">
         <Meter share={worker.slots ? used / worker.slots : 0} label={`Slots of ${name} in use`} />
         <div class="sub">{used} of {worker.slots} used</div>
+        {faultySlots(worker) > 0 && <div class="why">{faultySlots(worker)} faulty, given nothing new</div>}
       </td>
       <td data-label="Jobs">
         {worker.used.length === 0 ? <span class="faint">idle</span> : worker.used.map((use) => (
@@ -105,12 +109,21 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: R
         ))}
       </td>
       <td data-label="In use"><UseFacts worker={worker} name={name} /></td>
-      <td data-label="Device"><DeviceFacts worker={worker} /></td>
+      <td data-label="Device">
+        <DeviceFacts worker={worker} />
+        <HealthFacts worker={worker} now={now} />
+      </td>
       <td data-label="Seen" class="number">
         <Time us={worker.last_seen_time_us} now={now} />
         {worker.dropped_metrics > 0 && <div class="why">{format.plural(worker.dropped_metrics, 'metric')} dropped</div>}
       </td>
       <td class="actions">
+        {worker.connected && !worker.health?.checking && (
+          <ConfirmButton label="Check" question={`Check ${name}?`} confirm="Check"
+            detail="Its agent checks the disk of its runs, free slots' devices, and what connects these. It gets no new jobs
+              meanwhile; what passes gets jobs again."
+            action={async () => { await checkWorker(worker.name); refresh.now(); }} />
+        )}
         {worker.state === 'ready' && (
           <ConfirmButton label="Drain" question={`Drain ${name}?`} confirm="Drain"
             detail="What runs there saves, and goes on from there on other workers; it gets no further jobs until this is undone."
@@ -136,6 +149,25 @@ function UseFacts({ worker, name }: { worker: Worker; name: string }) {
           <div class="sub">{bar.what}: {bar.text}{bar.note && `, ${bar.note}`}</div>
         </div>
       ))}
+    </>
+  );
+}
+
+function HealthFacts({ worker, now }: { worker: Worker; now: number }) {
+  const faults = faultLines(worker);
+  const check = worker.connected ? worker.health?.check : null;
+  return (
+    <>
+      {faults.map((line) => <div class="why" key={line}>{line}</div>)}
+      {check && (
+        <details>
+          <summary>
+            {check.results.every((result) => result.passed) ? 'check passed' : 'check failed'},{' '}
+            <Time us={check.start_time_us} now={now} />
+          </summary>
+          {checkLines(check.results).map((line) => <div class="sub" key={line}>{line}</div>)}
+        </details>
+      )}
     </>
   );
 }

@@ -1,0 +1,121 @@
+#include "worker/agent/health.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "core/hardware/check_text.h"
+#include "proto/text.h"
+#include "worker/agent/machine_checks.h"
+
+namespace legoai::agent {
+namespace {
+
+constexpr size_t kLongestReason = 2000;
+
+}  // namespace
+
+Health::Health(const v1::Worker& worker, Slots& slots, const JsonLog& log, std::function<void()> changed)
+    : worker_(worker), slots_(slots), log_(log), changed_(std::move(changed)) {}
+
+void Health::BeginCheck() {
+  {
+    const MutexLock lock(mutex_);
+    checking_ = true;
+  }
+  changed_();
+}
+
+void Health::EndCheck(const std::vector<int64_t>& slots, bool takes_back, std::optional<v1::MachineCheck> check) {
+  {
+    const MutexLock lock(mutex_);
+    checking_ = false;
+    if (check) TakeCheck(slots, takes_back, *std::move(check));
+  }
+  Tell();
+}
+
+void Health::TakeCheck(const std::vector<int64_t>& slots, bool takes_back, v1::MachineCheck check) {
+  check.set_number(++checks_);
+  for (v1::CheckResult& result : *check.mutable_results()) {
+    result.set_text(ToUtf8(result.text().substr(0, kLongestReason)));
+    log_.Write(result.passed() ? "info" : "error", absl::StrCat("check: ", sim::ResultText(result)));
+  }
+  const std::map<int64_t, std::string> faults = FaultsOf(check);
+  for (const int64_t slot : slots) {
+    const auto fault = faults.find(slot);
+    if (fault == faults.end() && takes_back) TakeBack(slot);
+    SetLocked(slot, v1::CHECK_FAILED, fault == faults.end() ? "" : fault->second);
+  }
+  fault_ = ToUtf8(FaultOfDisk(check).substr(0, kLongestReason));
+  if (!fault_.empty()) log_.Write("error", absl::StrCat("gets nothing new: ", fault_));
+  log_.Write("info", absl::StrFormat("has checked the machine in %.1f s", check.seconds()));
+  check_ = std::move(check);
+}
+
+// A lost GPU stays lost until NVML says otherwise.
+void Health::TakeBack(int64_t slot) {
+  for (const v1::FaultCause cause : {v1::GPU_MEMORY, v1::GPU_XID}) SetLocked(slot, cause, "");
+}
+
+void Health::Set(int64_t slot, v1::FaultCause cause, const std::string& reason) {
+  {
+    const MutexLock lock(mutex_);
+    const auto known = faults_.find({slot, cause});
+    if (reason.empty() ? known == faults_.end() : known != faults_.end() && known->second.reason() == reason) return;
+    SetLocked(slot, cause, reason);
+  }
+  Tell();
+}
+
+void Health::SetLocked(int64_t slot, v1::FaultCause cause, const std::string& reason) {
+  if (reason.empty()) {
+    const auto known = faults_.find({slot, cause});
+    if (known == faults_.end()) return;
+    log_.Write("info", absl::StrCat(NameOf(slot), " is no longer held to be faulty: ", known->second.reason()));
+    faults_.erase(known);
+    return;
+  }
+  v1::SlotFault& fault = faults_[{slot, cause}];
+  if (fault.time_us() == 0) fault.set_time_us(absl::ToUnixMicros(absl::Now()));
+  fault.set_slot(slot);
+  fault.set_cause(cause);
+  fault.set_reason(ToUtf8(reason.substr(0, kLongestReason)));
+  log_.Write("error", absl::StrCat(NameOf(slot), " gets nothing new: ", fault.reason()));
+}
+
+void Health::Tell() {
+  std::map<int64_t, std::string> faulty;
+  {
+    const MutexLock lock(mutex_);
+    faulty = FaultySlots();
+  }
+  slots_.SetFaults(std::move(faulty));
+  changed_();
+}
+
+std::map<int64_t, std::string> Health::FaultySlots() const {
+  std::map<int64_t, std::string> faulty;
+  for (const auto& [key, fault] : faults_) {
+    std::string& text = faulty[key.first];
+    absl::StrAppend(&text, text.empty() ? NameOf(key.first) + ": " : "; ", fault.reason());
+  }
+  return faulty;
+}
+
+std::string Health::NameOf(int64_t slot) const {
+  if (slot >= worker_.slot_devices_size()) return absl::StrCat("slot ", slot);
+  const v1::SlotDevice& device = worker_.slot_devices(static_cast<int>(slot));
+  return absl::StrCat("slot ", slot, " (GPU ", device.index(), ", ", device.uuid(), ")");
+}
+
+v1::WorkerHealth Health::Get() const {
+  const MutexLock lock(mutex_);
+  v1::WorkerHealth health;
+  health.set_checking(checking_);
+  for (const auto& [key, fault] : faults_) *health.add_slot_faults() = fault;
+  health.set_fault(fault_);
+  if (check_) *health.mutable_check() = *check_;
+  return health;
+}
+
+}  // namespace legoai::agent
