@@ -23,6 +23,7 @@
 #include "core/trace/passes/pass_check.h"
 #include "core/trace/passes/passes.h"
 #include "tests/gpu/gpu_test.h"
+#include "worker/comm/gloo_communicator.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/symmetric_slots.h"
 #include "worker/comm/testing/process_group_test_util.h"
@@ -370,23 +371,20 @@ void TellLosses(const std::vector<float>& losses) {
   for (float loss : losses) Tell(std::to_string(loss) + " ");
 }
 
-// The program of a step on the card, cut by asynchronous tensor parallel.
-TEST(SymmetricRank, DISABLED_Trains) {
-  const comm::CudaPlugin& plugin = PluginOfRank(true);
-  const c10::Device device = DeviceOfRank(plugin);
+// The program of a step, cut by asynchronous tensor parallel.
+void TrainByRotations(c10::Device device, const comm::CommunicatorFactory& rings, std::unique_ptr<comm::Streams> streams) {
   const int64_t rank = RankOfSelf();
   integration::Case test_case = TensorParallelCase();
   test_case.recipe.mutable_compile()->set_enable(true);
   test_case.recipe.mutable_parallelism()->set_enable_async_tensor_parallel(true);
   const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, kRanks));
-  const auto symmetric = Must(plugin.make_symmetric_factory(Options(std::chrono::seconds(20))));
   const comm::CommunicatorFactory factory =
       [&](const mesh::Group& group, int64_t index, int64_t channel) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
-    auto ring = symmetric(group, index, channel);
+    auto ring = rings(group, index, channel);
     if (!ring.ok()) return ring;
     return std::unique_ptr<comm::Communicator>(new ByRotations(*std::move(ring), device));
   };
-  const auto runtime = Must(comm::Runtime::Create(rank, resolved.mesh().Groups(rank), plugin.make_streams(), factory));
+  const auto runtime = Must(comm::Runtime::Create(rank, resolved.mesh().Groups(rank), std::move(streams), factory));
   const comm::RuntimeScope scope(runtime.get());
   auto step = Must(train::TrainStep::Build(resolved, device, /*materialize=*/true));
   std::string warning;
@@ -401,11 +399,19 @@ TEST(SymmetricRank, DISABLED_Trains) {
   TellLosses(losses);
 }
 
+TEST(SymmetricRank, DISABLED_Trains) {
+  const comm::CudaPlugin& plugin = PluginOfRank(true);
+  TrainByRotations(DeviceOfRank(plugin), Must(plugin.make_symmetric_factory(Options(std::chrono::seconds(20)))),
+                   plugin.make_streams());
+}
+TEST(SymmetricRank, DISABLED_TrainsByRotationsOfGloo) {
+  TrainByRotations(at::kCPU, Must(comm::MakeGlooFactory(Options(std::chrono::seconds(20)))), comm::MakeThreadStreams());
+}
+
 // In a process that has no GPU open: its ranks are forked.
 TEST(SymmetricRank, DISABLED_TrainsOnTheCpu) { TellLosses(integration::Train(TensorParallelCase(), kSteps).losses); }
 
-TEST_F(SmokeSymmetric, AsynchronousTensorParallelTrainsAsTheCpuDoes) {
-  RunRanks("Trains");
+void ExpectLossesOfTheCpu(const std::vector<RankOutcome>& outcomes) {
   const auto on_cpu = RunSelf("SymmetricRank.DISABLED_TrainsOnTheCpu", 1, kLimitSeconds);
   const auto read = [](const std::string& text) {
     std::istringstream in(text);
@@ -413,11 +419,21 @@ TEST_F(SmokeSymmetric, AsynchronousTensorParallelTrainsAsTheCpuDoes) {
   };
   const std::vector<float> expected = read(on_cpu.front().told);
   ASSERT_EQ(expected.size(), size_t{kSteps});
-  for (const RankOutcome& outcome : outcomes_) {
+  for (const RankOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.exit_code, 0);
     const std::vector<float> losses = read(outcome.told);
     ASSERT_EQ(losses.size(), expected.size()) << outcome.told;
     for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-3) << "step " << i;
   }
+}
+
+TEST_F(SmokeSymmetric, AsynchronousTensorParallelTrainsAsTheCpuDoes) {
+  RunRanks("Trains");
+  ExpectLossesOfTheCpu(outcomes_);
+}
+
+TEST(SymmetricRegion, TrainsByRotationsOnTheCpu) {
+  ExpectLossesOfTheCpu(RunSelf("SymmetricRank.DISABLED_TrainsByRotationsOfGloo", kRanks, kLimitSeconds));
 }
 
 // Rank 1 ends after one rotation; rank 0 hears of it by the time-out, lets its device go on, and ends.
