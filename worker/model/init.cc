@@ -63,10 +63,9 @@ int64_t GlobalIndex(const parallel::ShardSpec& spec, int64_t row) {
 template <class Body>
 void OnThreads(int64_t n, int64_t grain, const Body& body) {
   const int64_t parts = std::clamp<int64_t>(n / grain, 1, at::get_num_threads());
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;  // they end with it
   for (int64_t part = 1; part < parts; ++part) threads.emplace_back([&, part] { body(n * part / parts, n * (part + 1) / parts); });
   body(0, n / parts);
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ constexpr std::chrono::seconds kEnd{10}, kEndOfOthers{1};
 
 absl::Status Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
+  (void)cudaGetLastError();  // or the next check of a kernel would find it
   return absl::UnavailableError(std::string(what) + " failed: " + cudaGetErrorString(error));
 }
 
