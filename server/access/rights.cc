@@ -1,6 +1,8 @@
 #include "server/access/rights.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "proto/enum_text.h"
@@ -110,9 +112,13 @@ void HideJobs(const Identity& who, v1::Worker* worker) {
 
 // Whoever may see one project is told of it before it has jobs, too.
 void HideProjects(const Identity& who, v1::ListProjectsResponse* list) {
-  if (who.project == kAllProjects) return;
+  if (Sees(who, kAllProjects)) return;
+  std::set<std::string> own;
+  for (const Grant& grant : who.grants) {
+    if (!grant.project.empty()) own.insert(grant.project);
+  }
   list->clear_projects();
-  if (!who.project.empty()) list->add_projects()->set_name(who.project);
+  for (const std::string& project : own) list->add_projects()->set_name(project);
 }
 
 }  // namespace
