@@ -256,6 +256,7 @@ TEST_F(RunTrainingTest, ACheckpointThatCannotBeLookedAtIsNotPassedOver) {
   EXPECT_TRUE(std::filesystem::is_symlink(manifest));
 
   request_.fresh = true;
+  recipe().mutable_checkpoint()->set_enable_checkpoint(true);  // one that saves nothing removes nothing
   const auto outcome = Train();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_THAT(logs_, ::testing::Contains(HasSubstr("what an earlier attempt left cannot be removed: " + manifest)));
