@@ -89,7 +89,7 @@ void FillBatch(train::StepInputs& inputs, const parallel::ResolvedRecipe& resolv
 // The step's program where the recipe has compile.enable, or none.
 absl::StatusOr<std::unique_ptr<train::StepProgram>> Program(train::TrainStep& step, const parallel::ResolvedRecipe& resolved) {
   if (!resolved.recipe().compile().enable()) return nullptr;
-  ASSIGN_OR_RETURN(auto program, train::StepProgram::Capture(resolved, train::StepProgram::Part::kStep));
+  ASSIGN_OR_RETURN(auto program, train::StepProgram::Capture(resolved, train::StepProgram::Part::kStep, at::kCPU));
   RETURN_IF_ERROR(program->Bind(step, at::kCPU));
   return program;
 }
