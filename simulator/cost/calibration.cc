@@ -289,15 +289,15 @@ class Fitter {
       if (std::ssize(without) < kLeastOfACurve) continue;
       *result_.device.add_efficiencies() = CurveOf(of_operator);
       ASSIGN_OR_RETURN(const auto with, LogErrors(result_.device, of_operator, /*held_back=*/false));
-      if (!(SumOfSizes(with) < kWorthACurve * SumOfSizes(without))) result_.device.mutable_efficiencies()->RemoveLast();
+      if (MeanSize(without) - MeanSize(with) < kWorthACurve) result_.device.mutable_efficiencies()->RemoveLast();
     }
     return absl::OkStatus();
   }
 
-  static double SumOfSizes(const std::vector<double>& errors) {
+  static double MeanSize(const std::vector<double>& errors) {
     double sum = 0;
     for (const double error : errors) sum += std::abs(error);
-    return sum;
+    return sum / static_cast<double>(errors.size());
   }
 
   // As many digits as a measurement has: people read the file.
@@ -380,7 +380,7 @@ class Fitter {
   }
 
   static constexpr int64_t kLeastOfACurve = 6;
-  static constexpr double kWorthACurve = 0.9;  // of the distance without it
+  static constexpr double kWorthACurve = 0.02;  // of log(predicted / measured): less may be its points' noise
 
   const v1::Calibration& calibration_;
   const v1::Device& assumed_;
