@@ -34,7 +34,7 @@ struct ServerTimes {
 };
 
 // The programs and their flags. Without HTTP. `data`: a folder; the store is SQLite's in it, or PostgreSQL's (test_store.h).
-// `programs`: the folder that they lie in, ending with a slash; empty: this build's (other_build.h has those of another).
+// `programs`: the folder that they lie in, ending with a slash; empty: this build's.
 std::vector<std::string> ServerCommand(const std::string& address, const std::string& data, const ServerTimes& times = {},
                                        const std::string& programs = "");
 std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots, const std::string& runs,
