@@ -19,12 +19,13 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "core/process/mutex.h"
 
 namespace {
 
@@ -70,7 +71,7 @@ struct Events {
 };
 using nvmlEventSet_t = Events*;
 
-std::mutex mutex;  // of all that follows: the library is thread-safe
+legoai::Mutex mutex;  // of all that follows: the library is thread-safe
 int initialized = 0;
 std::vector<Card> cards;
 std::map<std::string, int> errors;  // of functions without a card
@@ -155,7 +156,7 @@ int GiveText(const char* function, const Card* card, const char* field, char* to
 extern "C" {
 
 int nvmlInit_v2() {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const legoai::MutexLock lock(mutex);
   if (initialized == 0) ReadCards();
   const int error = ErrorOf(errors, __func__);
   if (error == NVML_SUCCESS) ++initialized;
@@ -163,7 +164,7 @@ int nvmlInit_v2() {
 }
 
 int nvmlShutdown() {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const legoai::MutexLock lock(mutex);
   return initialized-- > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
 
