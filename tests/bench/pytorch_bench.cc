@@ -90,7 +90,7 @@ void FillBatch(train::StepInputs& inputs, const parallel::ResolvedRecipe& resolv
 absl::StatusOr<std::unique_ptr<train::StepProgram>> Program(train::TrainStep& step, const parallel::ResolvedRecipe& resolved) {
   if (!resolved.recipe().compile().enable()) return nullptr;
   ASSIGN_OR_RETURN(auto program, train::StepProgram::Capture(resolved, train::StepProgram::Part::kStep, at::kCPU));
-  RETURN_IF_ERROR(program->Bind(step, at::kCPU));
+  RETURN_IF_ERROR(program->Bind(step));
   return program;
 }
 
