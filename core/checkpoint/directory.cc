@@ -60,16 +60,16 @@ bool IsOfRun(const std::string& name) { return StepOf(name) || IsPutAside(name) 
 // "step-8.damaged", "step-8.damaged-2", ...
 std::string NameOf(const std::string& first, int next) { return next == 1 ? first : absl::StrCat(first, "-", next); }
 
-// The first of these that nothing has.
-absl::StatusOr<std::string> FreeName(Storage& storage, const std::string& first) {
+}  // namespace
+
+absl::StatusOr<std::string> FreeFolderName(const std::string& first) {
+  ASSIGN_OR_RETURN(const auto storage, StorageOf(first));
   for (int next = 1;; ++next) {
     const std::string name = NameOf(first, next);
-    ASSIGN_OR_RETURN(const bool taken, storage.HasFolder(name));
+    ASSIGN_OR_RETURN(const bool taken, storage->HasFolder(name));
     if (!taken) return name;
   }
 }
-
-}  // namespace
 
 absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path) {
   ASSIGN_OR_RETURN(const auto storage, StorageOf(path));
@@ -174,11 +174,11 @@ std::string DamageText(const v1::CheckpointDamage& damage) {
   return absl::StrCat("the checkpoint of step ", damage.step(), " is damaged (", damage.detail(), ")");
 }
 
-absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage) {
+absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage, const Cancel& cancel) {
   const std::string folder = StepDirectory(damage.directory(), damage.step());
   ASSIGN_OR_RETURN(const auto storage, StorageOf(folder));
-  ASSIGN_OR_RETURN(const std::string to, FreeName(*storage, folder + kDamaged));
-  const absl::Status moved = storage->MoveFolder(folder, to);
+  ASSIGN_OR_RETURN(const std::string to, FreeFolderName(folder + kDamaged));
+  const absl::Status moved = storage->MoveFolder(folder, to, cancel);
   if (absl::IsNotFound(moved)) return std::string();
   if (!moved.ok()) return moved;
   return to;
@@ -190,14 +190,14 @@ absl::StatusOr<std::string> PutAllAside(const std::string& root, int64_t attempt
   ASSIGN_OR_RETURN(auto names, storage->Names(root));
   if (below) std::erase_if(names, [](const std::string& name) { return !IsOfRun(name) || absl::StartsWith(name, kBefore); });
   if (names.empty()) return std::string();
-  ASSIGN_OR_RETURN(const std::string to, FreeName(*storage, absl::StrCat(root, below ? "/" : ".", kBefore, attempt)));
+  ASSIGN_OR_RETURN(const std::string to, FreeFolderName(absl::StrCat(root, below ? "/" : ".", kBefore, attempt)));
   if (!below) {
-    RETURN_IF_ERROR(storage->MoveFolder(root, to));
+    RETURN_IF_ERROR(storage->MoveFolder(root, to, nullptr));
     return to;
   }
   bool any = false;
   for (const std::string& name : names) {
-    const absl::Status moved = storage->MoveFolder(absl::StrCat(root, "/", name), absl::StrCat(to, "/", name));
+    const absl::Status moved = storage->MoveFolder(absl::StrCat(root, "/", name), absl::StrCat(to, "/", name), nullptr);
     if (absl::IsNotFound(moved)) continue;  // no folder, or one of uploads that were cut short
     if (!moved.ok()) return moved;
     any = true;
@@ -212,13 +212,13 @@ absl::StatusOr<bool> TakeBack(const std::string& root, int64_t step) {
   ASSIGN_OR_RETURN(const bool prepared, LookPrepared(root, step));
   if (committed || prepared) return false;
   // Names are given in this order, and none is given again while it is there.
-  ASSIGN_OR_RETURN(const std::string free, FreeName(*storage, folder + kDamaged));
+  ASSIGN_OR_RETURN(const std::string free, FreeFolderName(folder + kDamaged));
   std::string latest;
   for (int next = 1; NameOf(folder + kDamaged, next) != free; ++next) latest = NameOf(folder + kDamaged, next);
   if (latest.empty()) return false;
   // A save that was interrupted, or this where a move takes its time and was cut short.
   RETURN_IF_ERROR(storage->Remove(folder, nullptr));
-  RETURN_IF_ERROR(storage->MoveFolder(latest, folder));
+  RETURN_IF_ERROR(storage->MoveFolder(latest, folder, nullptr));
   return true;
 }
 

@@ -109,7 +109,7 @@ class FileStorage : public Storage {
 
   absl::Status MakeFolders(const std::string& path) override { return checkpoint::MakeFolders(path); }
   absl::Status Sync(const std::string& folder) override { return SyncDirectory(folder); }
-  absl::Status MoveFolder(const std::string& from, const std::string& to) override { return RenameFile(from, to); }
+  absl::Status MoveFolder(const std::string& from, const std::string& to, const Cancel&) override { return RenameFile(from, to); }
   absl::Status EndUploads(const std::string&, const BytesDone&) override { return absl::OkStatus(); }
   absl::Status Remove(const std::string& path, const BytesDone& done) override { return RemoveAll(path, done); }
 

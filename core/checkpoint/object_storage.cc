@@ -197,7 +197,7 @@ class ObjectStorage : public Storage {
   absl::Status MakeFolders(const std::string&) override { return absl::OkStatus(); }
   absl::Status Sync(const std::string&) override { return absl::OkStatus(); }  // what was put is durable
 
-  absl::Status MoveFolder(const std::string& from, const std::string& to) override {
+  absl::Status MoveFolder(const std::string& from, const std::string& to, const Cancel& cancel) override {
     const std::string source = KeyOf(from) + "/", target = KeyOf(to) + "/";
     ASSIGN_OR_RETURN(std::vector<S3Object> objects, client_.List(source));
     if (objects.empty()) return absl::NotFoundError(absl::StrCat(from, " is not there"));
@@ -205,8 +205,14 @@ class ObjectStorage : public Storage {
     // prepared manifest without the rest would be committed.
     std::stable_sort(objects.begin(), objects.end(),
                      [](const S3Object& a, const S3Object& b) { return CommitOrder(a.key) < CommitOrder(b.key); });
+    std::vector<std::string> there;
     for (const S3Object& object : objects) {
-      const absl::Status copied = client_.Copy(object, target + object.key.substr(source.size()));
+      const std::string key = target + object.key.substr(source.size());
+      absl::Status copied = CheckNotCancelled(cancel);
+      if (copied.ok()) copied = client_.Copy(object, key, cancel);
+      // Nobody takes what is left for a checkpoint, should it not go.
+      if (absl::IsCancelled(copied)) client_.DeleteAll(there, nullptr).IgnoreError();
+      there.push_back(key);
       // NotFound is for the caller's folder, which was there.
       if (absl::IsNotFound(copied))
         return absl::UnavailableError(absl::StrCat(from, " is changed by another process while it is moved: ", copied.message()));

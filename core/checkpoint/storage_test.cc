@@ -401,7 +401,7 @@ TEST_F(ScriptedStorageTest, NothingOutsideIsRemovedOrMoved) {
     EXPECT_FALSE(StorageOf(kUrl).value()->Remove(kUrl, nullptr).ok()) << key;
     EXPECT_EQ(removal.requests().size(), 3u) << key;
     objectstore::ScriptedStore move({List(Object(key)), objectstore::Answer(200, "<CopyObjectResult/>")});
-    EXPECT_FALSE(StorageOf(kUrl).value()->MoveFolder(kUrl, absl::StrCat(kUrl, ".aside")).ok()) << key;
+    EXPECT_FALSE(StorageOf(kUrl).value()->MoveFolder(kUrl, absl::StrCat(kUrl, ".aside"), nullptr).ok()) << key;
     EXPECT_EQ(move.requests().size(), 1u) << key;
     for (const bool names : {true, false}) {
       objectstore::ScriptedStore listing({List(Object(key)), kNoUploads});
@@ -432,7 +432,7 @@ TEST_F(ScriptedStorageTest, WhatMakesACheckpointIsMovedLast) {
   objectstore::ScriptedStore store({List(objects), copied, copied, copied, copied, removed, removed, removed,
                                     objectstore::Answer(200, "<DeleteResult/>")});
   const std::string from = absl::StrCat(kUrl, "/step-1");
-  ASSERT_EQ(StorageOf(from).value()->MoveFolder(from, from + ".damaged"), absl::OkStatus());
+  ASSERT_EQ(StorageOf(from).value()->MoveFolder(from, from + ".damaged", nullptr), absl::OkStatus());
   std::vector<std::string> did;
   for (const std::string& request : store.requests()) {
     const std::string line = request.substr(0, request.find(" HTTP"));
@@ -442,7 +442,17 @@ TEST_F(ScriptedStorageTest, WhatMakesACheckpointIsMovedLast) {
                                "DELETE committed", "DELETE manifest.pb.tmp", "DELETE manifest.pb", "POST bucket?delete="));
 
   objectstore::ScriptedStore changed({List(objects), objectstore::Refusal(404, "NoSuchKey", "")});
-  EXPECT_TRUE(absl::IsUnavailable(StorageOf(from).value()->MoveFolder(from, from + ".damaged"))) << "it was there";
+  EXPECT_TRUE(absl::IsUnavailable(StorageOf(from).value()->MoveFolder(from, from + ".damaged", nullptr))) << "it was there";
+
+  // Cut short before the third object: what was copied goes, and nothing else.
+  objectstore::ScriptedStore cut({List(objects), copied, copied, objectstore::Answer(200, "<DeleteResult/>")});
+  int asked = 0;
+  EXPECT_TRUE(
+      absl::IsCancelled(StorageOf(from).value()->MoveFolder(from, from + ".damaged", [&] { return ++asked == 3; })));
+  ASSERT_EQ(cut.requests().size(), 4u);
+  EXPECT_THAT(cut.requests()[3], HasSubstr("step-1.damaged/rank-00000.bin"));
+  EXPECT_THAT(cut.requests()[3], HasSubstr("step-1.damaged/manifest.pb"));
+  EXPECT_THAT(cut.requests()[3], ::testing::Not(HasSubstr("committed")));
 }
 
 TEST(StorageOf, TakesNoUrlForAPath) {

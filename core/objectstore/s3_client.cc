@@ -63,12 +63,7 @@ std::string WhatWasSaid(const S3Reply& reply, const S3Fault& fault) {
 }
 
 // In base 64.
-std::string Md5(const std::string& text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_Digest(text.data(), text.size(), digest, &size, EVP_md5(), nullptr);
-  return absl::Base64Escape(std::string(reinterpret_cast<const char*>(digest), size));
-}
+std::string Md5(const std::string& text) { return absl::Base64Escape(DigestOf(text, EVP_md5())); }
 
 std::string PartOf(const S3Upload& upload, int64_t number) {
   return absl::StrCat("partNumber=", number, "&uploadId=", Encode(upload.id, false));
@@ -287,26 +282,28 @@ absl::Status S3Client::DeleteAtOnce(const std::vector<std::string>& keys) {
   }
 }
 
-absl::Status S3Client::Copy(const S3Object& from, const std::string& to, int64_t most_within) {
-  if (from.bytes > most_within) return CopyThroughHere(from, to);
+absl::Status S3Client::Copy(const S3Object& from, const std::string& to, const std::function<bool()>& cancel,
+                            int64_t most_within) {
+  if (from.bytes > most_within) return CopyThroughHere(from, to, cancel);
   S3Request request = RequestFor("PUT", to);
   request.takes_long = true;
   request.headers.push_back(absl::StrCat("x-amz-copy-source: ", Encode(absl::StrCat(bucket_, "/", from.key), true)));
   return Make(request, absl::StrCat("copying ", Name(from.key)), {.root = "CopyObjectResult"}).status();
 }
 
-absl::Status S3Client::CopyThroughHere(const S3Object& from, const std::string& to) {
+absl::Status S3Client::CopyThroughHere(const S3Object& from, const std::string& to, const std::function<bool()>& cancel) {
   ASSIGN_OR_RETURN(std::string id, BeginUpload(to));
   const S3Upload upload = {to, std::move(id)};
-  const absl::Status copied = CopyParts(from, upload);
+  const absl::Status copied = CopyParts(from, upload, cancel);
   if (!copied.ok()) AbortUpload(upload).IgnoreError();  // the first error counts
   return copied;
 }
 
-absl::Status S3Client::CopyParts(const S3Object& from, const S3Upload& upload) {
+absl::Status S3Client::CopyParts(const S3Object& from, const S3Upload& upload, const std::function<bool()>& cancel) {
   std::vector<std::string> etags;
   std::string part;
   for (int64_t offset = 0; offset < from.bytes; offset += kPartBytes) {
+    if (cancel && cancel()) return absl::CancelledError(absl::StrCat("copying ", Name(from.key), " was cut short, as asked"));
     part.resize(static_cast<size_t>(std::min(from.bytes - offset, kPartBytes)));
     RETURN_IF_ERROR(GetRange(from.key, offset, static_cast<int64_t>(part.size()), part.data()));
     ASSIGN_OR_RETURN(std::string etag, UploadPart(upload, static_cast<int64_t>(etags.size()) + 1, part));

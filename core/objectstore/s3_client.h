@@ -53,8 +53,9 @@ class S3Client {
   // called after each request.
   absl::Status DeleteAll(const std::vector<std::string>& keys, const std::function<void()>& done);
   // Within the store; of an object that is larger than `most_within` part by part through this process, since a store takes long
-  // for it and says nothing meanwhile.
-  absl::Status Copy(const S3Object& from, const std::string& to, int64_t most_within = int64_t{1} << 30);
+  // for it and says nothing meanwhile. `cancel`, which may be empty, is asked between parts: Cancelled where it says so.
+  absl::Status Copy(const S3Object& from, const std::string& to, const std::function<bool()>& cancel = nullptr,
+                    int64_t most_within = int64_t{1} << 30);
 
   // Multipart uploads. Nothing of one is an object before it is completed; until then its parts take room.
   absl::StatusOr<std::string> BeginUpload(const std::string& key);  // its id
@@ -88,8 +89,8 @@ class S3Client {
   absl::Status Ended(const S3Upload& upload) const;
   absl::Status Refusal(const S3Reply& reply, const S3Fault& fault, const std::string& what) const;
   void Pause(int attempt) const;
-  absl::Status CopyThroughHere(const S3Object& from, const std::string& to);
-  absl::Status CopyParts(const S3Object& from, const S3Upload& upload);
+  absl::Status CopyThroughHere(const S3Object& from, const std::string& to, const std::function<bool()>& cancel);
+  absl::Status CopyParts(const S3Object& from, const S3Upload& upload, const std::function<bool()>& cancel);
   std::string Name(const std::string& key) const { return "s3://" + bucket_ + "/" + key; }
 
   S3Options options_;

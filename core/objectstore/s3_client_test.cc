@@ -131,9 +131,12 @@ TEST_F(GatewayTest, AnUploadOfPartsIsOneObjectOrNone) {
 
   ASSERT_EQ(client.Copy({"a/large", bytes}, "b/at once"), absl::OkStatus());
   EXPECT_EQ(client.Get("b/at once").value(), first + second);
-  ASSERT_EQ(client.Copy({"a/large", bytes}, "b/in parts", 1 << 20), absl::OkStatus());
+  ASSERT_EQ(client.Copy({"a/large", bytes}, "b/in parts", nullptr, 1 << 20), absl::OkStatus());
   EXPECT_EQ(client.Get("b/in parts").value(), first + second);
-  EXPECT_TRUE(absl::IsNotFound(client.Copy({"a/none", bytes}, "b/none", 1 << 20)));
+  int asked = 0;
+  EXPECT_TRUE(absl::IsCancelled(client.Copy({"a/large", bytes}, "b/cut short", [&] { return ++asked == 2; }, 1 << 20)));
+  EXPECT_EQ(client.Bytes("b/cut short").value(), std::nullopt);
+  EXPECT_TRUE(absl::IsNotFound(client.Copy({"a/none", bytes}, "b/none", nullptr, 1 << 20)));
   EXPECT_THAT(*client.ListUploads(""), IsEmpty());
   EXPECT_TRUE(absl::IsNotFound(client.Copy({"a/none", 1}, "b/none")));
 }

@@ -16,6 +16,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/objectstore/s3_text.h"
 
 namespace legoai::objectstore {
 namespace {
@@ -154,13 +155,6 @@ void SetConnection(const S3Options& options, Options* curl) {
   curl->Set(CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", options.region, ":s3"));
 }
 
-std::string Sha256(std::string_view text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
-  return absl::BytesToHexString(std::string(reinterpret_cast<const char*>(digest), size));
-}
-
 void SetMessage(const S3Request& request, Options* curl, Headers* headers) {
   const std::string url = request.query.empty() ? request.url : absl::StrCat(request.url, "?", request.query);
   curl->Set(CURLOPT_URL, url);
@@ -175,7 +169,7 @@ void SetMessage(const S3Request& request, Options* curl, Headers* headers) {
   curl->Set(CURLOPT_CUSTOMREQUEST, request.method);
   if (request.bytes > 0) curl->Set(CURLOPT_RANGE, absl::StrCat(request.offset, "-", request.offset + request.bytes - 1));
   // Which libcurl signs, and a store checks the body by.
-  Add(headers, "x-amz-content-sha256: " + Sha256(request.body));
+  Add(headers, "x-amz-content-sha256: " + absl::BytesToHexString(DigestOf(request.body, EVP_sha256())));
   for (const std::string& line : request.headers) Add(headers, line);
 }
 

@@ -140,4 +140,11 @@ std::string CompletionOf(const std::vector<std::string>& etags) {
   return TextOf(document);
 }
 
+std::string DigestOf(std::string_view text, const EVP_MD* kind) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_Digest(text.data(), text.size(), digest, &size, kind, nullptr);
+  return std::string(reinterpret_cast<const char*>(digest), size);
+}
+
 }  // namespace legoai::objectstore

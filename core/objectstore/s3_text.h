@@ -1,5 +1,7 @@
-// What an object store says, and is told, in XML. Thread-safety: pure functions.
+// What an object store says, and is told, in XML, and digests of what it is told. Thread-safety: pure functions.
 #pragma once
+
+#include <openssl/evp.h>
 
 #include <cstdint>
 #include <string>
@@ -57,5 +59,8 @@ absl::StatusOr<std::vector<S3Fault>> ParseFaultsOfDeletion(std::string_view xml)
 
 // The body of CompleteMultipartUpload; `etags` of parts 1, 2, ...
 std::string CompletionOf(const std::vector<std::string>& etags);
+
+// The digest of `text` by EVP_sha256() or EVP_md5(), in bytes.
+std::string DigestOf(std::string_view text, const EVP_MD* kind);
 
 }  // namespace legoai::objectstore

@@ -230,12 +230,14 @@ bool IsTraining(const std::string& run_directory) {
   return kill(pid, 0) == 0 || errno == EPERM;
 }
 
-bool IsExported(const std::string& run_directory, const std::string& checkpoints, int64_t step) {
+absl::StatusOr<bool> IsExported(const std::string& run_directory, const std::string& checkpoints, int64_t step) {
   const auto text = checkpoint::ReadFile(MarkPath(HuggingFacePath(run_directory)));
-  const auto digest = checkpoint::ManifestDigest(checkpoints, step);
   v1::Export mark;
-  if (!text.ok() || !digest.ok() || !ParseJson(*text, &mark).ok()) return false;
-  return mark.step() == step && mark.checkpoint_sha256() == *digest;
+  if (!text.ok() || !ParseJson(*text, &mark).ok() || mark.step() != step) return false;
+  const auto digest = checkpoint::ManifestDigest(checkpoints, step);
+  const bool in_store = checkpoint::IsInObjectStore(checkpoints);
+  if (in_store && !digest.ok() && !absl::IsNotFound(digest.status()) && !absl::IsDataLoss(digest.status())) return digest.status();
+  return digest.ok() && mark.checkpoint_sha256() == *digest;
 }
 
 absl::Status BeginExport(const std::string& run_directory, std::string* folder) {

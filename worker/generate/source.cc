@@ -175,7 +175,7 @@ absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
   ASSIGN_OR_RETURN(const auto step, ChooseStep(root, wanted.step));
   auto reader = checkpoint::CheckpointReader::Open(root, step, /*build_version=*/"");
   if (!reader.ok()) return Annotate(reader.status(), absl::StrCat("step ", step, " (--step takes another one)"));
-  const bool is_exported = launch::IsExported(run, root, step);
+  ASSIGN_OR_RETURN(const bool is_exported, launch::IsExported(run, root, step));
   Source source;
   source.what = absl::StrCat(run, " at step ", step, is_exported ? ", from its Hugging Face folder" : "");
   source.model = reader->manifest().model();

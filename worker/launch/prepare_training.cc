@@ -124,9 +124,11 @@ absl::Status GoOnFrom(const TrainRequest& request, const std::string& root, int6
   v1::Start& start = prepared->start;
   start.set_resume_step(step);
   // An export that was interrupted, or is of another step, is made up for.
-  const bool exported = IsExported(start.run_directory(), root, step);
   const v1::Recipe& recipe = start.recipe();
-  prepared->finished = step >= recipe.training().steps() && (exported || !recipe.checkpoint().last_save_in_hf());
+  prepared->finished = step >= recipe.training().steps();
+  if (prepared->finished && recipe.checkpoint().last_save_in_hf()) {
+    ASSIGN_OR_RETURN(prepared->finished, IsExported(start.run_directory(), root, step));
+  }
   return absl::OkStatus();
 }
 

@@ -84,9 +84,7 @@ absl::Status PutAside(const std::string& path, int64_t attempt) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (!fs::exists(path, error) || fs::is_empty(path, error)) return absl::OkStatus();
-  const std::string wished = absl::StrCat(path, ".before-attempt-", attempt);
-  std::string to = wished;
-  for (int next = 2; fs::exists(to, error); ++next) to = absl::StrCat(wished, "-", next);
+  ASSIGN_OR_RETURN(const std::string to, checkpoint::FreeFolderName(absl::StrCat(path, ".before-attempt-", attempt)));
   return checkpoint::RenameFile(path, to);
 }
 
@@ -157,24 +155,31 @@ std::string GoesOn(const PreparedTraining& prepared) {
 }
 
 // So that nobody takes it for one to go on from, and whoever wants to look at it finds it. Gives what is to be told of it.
-absl::StatusOr<std::string> MoveDamagedAside(const v1::CheckpointDamage& damage) {
-  const absl::StatusOr<std::string> to = checkpoint::PutAside(damage);
+absl::StatusOr<std::string> MoveDamagedAside(const v1::CheckpointDamage& damage, const checkpoint::Cancel& cancel = nullptr) {
+  const absl::StatusOr<std::string> to = checkpoint::PutAside(damage, cancel);
   const std::string what = checkpoint::DamageText(damage);
   if (!to.ok()) return Annotate(to.status(), absl::StrCat(what, " and cannot be put aside"));
   return absl::StrCat(what, to->empty() ? "" : absl::StrCat("; it is put aside as ", *to));
 }
 
-absl::Status PutDamagedAside(const v1::CheckpointDamage& damage, const std::string& then, const TrainCallbacks& callbacks) {
-  const absl::StatusOr<std::string> moved = MoveDamagedAside(damage);
+absl::Status PutDamagedAside(const v1::CheckpointDamage& damage, const std::string& then, const TrainCallbacks& callbacks,
+                             const checkpoint::Cancel& cancel = nullptr) {
+  const absl::StatusOr<std::string> moved = MoveDamagedAside(damage, cancel);
   if (moved.ok()) Warn(callbacks, *moved + then);
   return moved.status();
 }
 
-// The service hears of the damage and chooses another checkpoint, whether this one can be put aside or not.
-void PutLeasedAside(const absl::Status& failure, const TrainCallbacks& callbacks) {
+// The service hears of the damage and chooses another checkpoint, whether this one can be put aside or not. In an object store that
+// copies it, which takes its time and keeps the job's slots: whoever asks for these is not kept waiting.
+void PutLeasedAside(const absl::Status& failure, const TrainCallbacks& callbacks, const StopPipe* stop) {
   const auto damage = checkpoint::GetDamage(failure);
   if (!damage) return;
-  if (absl::Status status = PutDamagedAside(*damage, "", callbacks); !status.ok()) Warn(callbacks, std::string(status.message()));
+  if (checkpoint::IsInObjectStore(damage->directory()) && callbacks.log) {
+    callbacks.log("info", absl::StrCat("copies the damaged checkpoint of step ", damage->step(),
+                                       " aside within the object store, until it is done or asked to stop"));
+  }
+  const absl::Status put = PutDamagedAside(*damage, "", callbacks, [stop] { return stop != nullptr && stop->Pending(); });
+  if (!put.ok()) Warn(callbacks, std::string(put.message()));
 }
 
 // The rings lie in files: what a rank did is read also of one that was stopped or killed. `told`: by rank, those that other
@@ -344,7 +349,7 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
     listener.Finish(outcome);
     const auto damage = checkpoint::GetDamage(launched.status());
     if (!damage || request.lease) {
-      PutLeasedAside(launched.status(), callbacks);
+      PutLeasedAside(launched.status(), callbacks, stop);
       return launched;
     }
     absl::Status status = StepBack(going_on, *damage, launched.status(), callbacks, prepared);
@@ -361,13 +366,16 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
   }
 }
 
-TrainOutcome OutcomeOf(const LaunchOutcome& launched, PreparedTraining prepared, TrainOutcome outcome) {
+TrainOutcome OutcomeOf(const LaunchOutcome& launched, PreparedTraining prepared, TrainOutcome outcome,
+                       const TrainCallbacks& callbacks) {
   outcome.cause = launched.cause;
   outcome.step = launched.step;
   const bool wished = prepared.start.recipe().checkpoint().last_save_in_hf();
-  if (wished && outcome.cause == v1::Exit::FINISHED &&
-      IsExported(outcome.run_directory, CheckpointsHolding(prepared.start, outcome.step), outcome.step))
-    outcome.hf_directory = HuggingFacePath(outcome.run_directory);
+  if (wished && outcome.cause == v1::Exit::FINISHED) {
+    const auto exported = IsExported(outcome.run_directory, CheckpointsHolding(prepared.start, outcome.step), outcome.step);
+    if (!exported.ok()) Warn(callbacks, absl::StrCat("whether the model is exported is not known: ", exported.status().message()));
+    if (exported.ok() && *exported) outcome.hf_directory = HuggingFacePath(outcome.run_directory);
+  }
   outcome.prepared = std::move(prepared);
   return outcome;
 }
@@ -410,11 +418,11 @@ absl::StatusOr<TrainOutcome> RunPrepared(const TrainRequest& request, const Trai
   if (!launched.ok()) return launched.status();
   if (request.lease && absl::IsResourceExhausted(kept)) {
     Warn(callbacks, absl::StrCat("how the training ended is not noted: ", kept.message()));
-    return OutcomeOf(*launched, std::move(prepared), std::move(outcome));
+    return OutcomeOf(*launched, std::move(prepared), std::move(outcome), callbacks);
   }
   if (!kept.ok())
     return Annotate(kept, absl::StrCat("step ", launched->step, " is done, but how the training ended cannot be noted"));
-  return OutcomeOf(*launched, std::move(prepared), std::move(outcome));
+  return OutcomeOf(*launched, std::move(prepared), std::move(outcome), callbacks);
 }
 
 absl::StatusOr<TrainOutcome> RunAsMember(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop) {
@@ -482,7 +490,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   });
   if (IsStopped(status, stop)) return StoppedBefore(request, path, stop);
   if (!prepared.ok()) {
-    if (request.lease) PutLeasedAside(prepared.status(), callbacks);
+    if (request.lease) PutLeasedAside(prepared.status(), callbacks, stop);
     return prepared.status();
   }
   if (callbacks.prepared) callbacks.prepared(*prepared);
