@@ -294,7 +294,8 @@ TEST(LastChoices, ARunThatGoesOnStaysFused) {
   EXPECT_TRUE(IsFused(of_several.ranked(0).recipe()));
   EXPECT_EQ(on_several.Count(IsFused), static_cast<int64_t>(on_several.recipes.size()));
   EXPECT_TRUE(of_several.ranked(0).recipe().compile().fall_back_to_eager());
-  EXPECT_THAT(of_several.explanation(), HasSubstr("2 hosts have kernels of one compiler and processor or card: if not, all train"));
+  EXPECT_THAT(of_several.explanation(),
+              HasSubstr("2 hosts have kernels of one compiler and processor or card: if not, all train"));
   several.add_constraints("compile.fall_back_to_eager=false");
   GainsEstimator forbidden({});
   ASSERT_OK_AND_ASSIGN(const auto of_forbidden, Plan(several, forbidden));

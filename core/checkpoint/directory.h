@@ -71,8 +71,8 @@ std::optional<v1::CheckpointDamage> GetDamage(const absl::Status& status);
 // "the checkpoint of step 8 is damaged (…)"
 std::string DamageText(const v1::CheckpointDamage& damage);
 
-// Renames the folder of the damaged step and returns its new path; empty if there is no such folder. `cancel` is polled where that
-// copies (MoveFolder of storage.h): Cancelled leaves it in its place.
+// Renames the folder of the damaged step and returns its new path; empty if there is no such folder. `cancel` is polled where
+// that copies (MoveFolder of storage.h): Cancelled leaves it in its place.
 absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage, const Cancel& cancel = nullptr);
 
 // `first`, or the first of `first`-2, `first`-3 ... that is no folder yet.

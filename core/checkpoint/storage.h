@@ -71,8 +71,8 @@ class Storage {
   // Has all entries of a folder on the disk.
   virtual absl::Status Sync(const std::string& folder) = 0;
   // Atomic in a file system. In an object store every object is copied there and then removed here, manifests first, so that what
-  // is left of a move that was cut short is no checkpoint. NotFound: there is no folder `from`. `cancel` (files.h) is polled while
-  // objects are copied: Cancelled leaves all in `from`, and takes away what was copied.
+  // is left of a move that was cut short is no checkpoint. NotFound: there is no folder `from`. `cancel` (files.h) is polled
+  // while objects are copied: Cancelled leaves all in `from`, and takes away what was copied.
   virtual absl::Status MoveFolder(const std::string& from, const std::string& to, const Cancel& cancel) = 0;
   // Gives up uploads to this folder, and to all below, that nobody goes on with; in a file system there are none.
   virtual absl::Status EndUploads(const std::string& folder, const BytesDone& done) = 0;

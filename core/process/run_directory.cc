@@ -235,9 +235,10 @@ absl::StatusOr<bool> IsExported(const std::string& run_directory, const std::str
   v1::Export mark;
   if (!text.ok() || !ParseJson(*text, &mark).ok() || mark.step() != step) return false;
   const auto digest = checkpoint::ManifestDigest(checkpoints, step);
-  const bool in_store = checkpoint::IsInObjectStore(checkpoints);
-  if (in_store && !digest.ok() && !absl::IsNotFound(digest.status()) && !absl::IsDataLoss(digest.status())) return digest.status();
-  return digest.ok() && mark.checkpoint_sha256() == *digest;
+  if (digest.ok()) return mark.checkpoint_sha256() == *digest;
+  const bool none = absl::IsNotFound(digest.status()) || absl::IsDataLoss(digest.status());
+  if (checkpoint::IsInObjectStore(checkpoints) && !none) return digest.status();
+  return false;
 }
 
 absl::Status BeginExport(const std::string& run_directory, std::string* folder) {

@@ -117,8 +117,8 @@ bool IsTraining(const std::string& run_directory);
 // The run directory's hf/, the trained model as a Hugging Face folder: written under a temporary name, marked with its
 // checkpoint, and renamed into place atomically. Thread-safety: functions of the file system.
 
-// Whether hf/ is the export of the committed checkpoint of `step` that is now in `checkpoints` (CheckpointsHolding). Where hf/ says
-// that it is of another step nobody looks there. Errors: an object store that does not say.
+// Whether hf/ is the export of the committed checkpoint of `step` that is now in `checkpoints` (CheckpointsHolding). Where hf/
+// says that it is of another step nobody looks there. Errors: an object store that does not say.
 absl::StatusOr<bool> IsExported(const std::string& run_directory, const std::string& checkpoints, int64_t step);
 
 // Creates an empty hf.partial/ for the export, removing what an interrupted one left. Sets `folder` to its path.

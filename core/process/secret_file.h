@@ -16,8 +16,8 @@ namespace legoai::launch {
 absl::StatusOr<std::string> ReadSecretFile(std::string_view field, const std::string& path);
 
 // Creates the file for its owner alone (mode 0600), or replaces it whole, with its rights. Errors (FieldError of `field`):
-// NotFound where its folder is missing, PermissionDenied, ResourceExhausted for a full disk, FailedPrecondition for all else; never
-// Unavailable, for nothing of that passes by itself.
+// NotFound where its folder is missing, PermissionDenied, ResourceExhausted for a full disk, FailedPrecondition for all else;
+// never Unavailable, for nothing of that passes by itself.
 absl::Status WriteSecretFile(std::string_view field, const std::string& path, std::string_view secret);
 
 }  // namespace legoai::launch

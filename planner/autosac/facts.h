@@ -16,8 +16,8 @@ namespace legoai::planner {
 
 // An operator of a block's forward.
 struct OperatorFacts {
-  std::string name;    // "aten::mm"
-  std::string module;  // of the block: "mlp.up_proj"; empty: the block itself
+  std::string name;         // "aten::mm"
+  std::string module = "";  // of the block: "mlp.up_proj"; empty: the block itself
   double seconds = 0;  // that one run takes, alone
   int64_t bytes = 0;   // of the storages that it creates
   bool view_like = false;

@@ -82,21 +82,11 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-class Capture : public GpuTest, public ::testing::WithParamInterface<Case> {
+class Capture : public OneRankTest, public ::testing::WithParamInterface<Case> {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (plugin_ == nullptr) return;
-    runtime_ = RuntimeOfOne(*plugin_);
-    scope_ = std::make_unique<comm::RuntimeScope>(runtime_.get());
-  }
   Recording Record() {
     return gpu::Record(GetParam(), c10::Device(c10::kCUDA, 0), [] { return BytesNow().requested; });
   }
-
- private:
-  std::unique_ptr<comm::Runtime> runtime_;
-  std::unique_ptr<comm::RuntimeScope> scope_;
 };
 
 TEST_P(Capture, TheDevicesStepIsTheCapturedOne) {

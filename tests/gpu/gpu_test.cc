@@ -140,6 +140,13 @@ std::unique_ptr<comm::Runtime> RuntimeOfOne(const comm::CudaPlugin& plugin) {
   return *std::move(runtime);
 }
 
+void OneRankTest::SetUp() {
+  GpuTest::SetUp();
+  if (plugin_ == nullptr) return;
+  runtime_ = RuntimeOfOne(*plugin_);
+  scope_ = std::make_unique<comm::RuntimeScope>(runtime_.get());
+}
+
 double Difference(const at::Tensor& a, const at::Tensor& b) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return kInfinite;
@@ -179,6 +186,20 @@ comm::RendezvousOptions RendezvousOfSelf() {
   options.port = Number(kPort);
   options.listen_fd = Number(kSocket);
   return options;
+}
+
+c10::Device DeviceOfSelf(const comm::CudaPlugin& plugin) {
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(plugin.devices < RanksOfSelf() ? 0 : RankOfSelf()));
+}
+
+const comm::CudaPlugin& PluginOfSelf() {
+  const comm::CudaPlugin* plugin = integration::Must(comm::LoadCudaPlugin(kPlugin));
+  if (plugin->devices < RanksOfSelf()) {  // before either library looks
+    setenv("NCCL_HOSTID", ("rank-" + std::to_string(RankOfSelf())).c_str(), 1);
+    setenv("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1", 1);
+  }
+  integration::Must(plugin->select_device(DeviceOfSelf(*plugin).index()));
+  return *plugin;
 }
 
 void Tell(const std::string& text) { std::ofstream(std::getenv(kTell), std::ios::app) << text; }

@@ -42,6 +42,16 @@ void Synchronize();
 // A runtime for a world of one on the GPU. Make its RuntimeScope current.
 std::unique_ptr<comm::Runtime> RuntimeOfOne(const comm::CudaPlugin& plugin);
 
+// One rank on the GPU, whose runtime is current.
+class OneRankTest : public GpuTest {
+ protected:
+  void SetUp() override;
+
+ private:
+  std::unique_ptr<comm::Runtime> runtime_;
+  std::unique_ptr<comm::RuntimeScope> scope_;
+};
+
 // max |a - b| / max |b|, in fp64 on the CPU; infinite where sizes or types differ, or a value is not a number.
 double Difference(const at::Tensor& a, const at::Tensor& b);
 
@@ -58,6 +68,10 @@ std::vector<RankOutcome> RunSelf(const std::string& name, int ranks, int time_li
 int RankOfSelf();
 int RanksOfSelf();
 comm::RendezvousOptions RendezvousOfSelf();
+// The plugin and this rank's card, selected. Where there are too few for all ranks they share the first: NCCL is told that each is
+// a host of its own, and connects them by sockets; PyTorch's symmetric memory is told to let them.
+const comm::CudaPlugin& PluginOfSelf();
+c10::Device DeviceOfSelf(const comm::CudaPlugin& plugin);
 void Tell(const std::string& text);
 
 // The inputs that the CPU's step of that number gets, copied to where `inputs` are.

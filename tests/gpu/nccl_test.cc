@@ -113,33 +113,15 @@ using integration::Case;
 using integration::Must;
 using mesh::Mesh;
 
-// NCCL with several ranks, each a process of its own: on one card they are refused by name; with a card each, collectives, a peer
-// that dies, and training as on the CPU with Gloo.
+// NCCL with several ranks, each a process of its own: on one card they are refused by name; with a card each, or as hosts of their
+// own that share it (PluginOfSelf), collectives, a peer that dies, and training as on the CPU with Gloo.
 
 constexpr int kRanks = 2, kSteps = 3, kLimitSeconds = 50;  // below what the check allows a test
 
-class NcclRanks : public GpuTest {
- protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (plugin_ != nullptr && needs_cards_ && plugin_->devices < kRanks) {
-      GTEST_SKIP() << "needs " << kRanks << " GPUs, one for each rank; this machine has " << plugin_->devices;
-    }
-  }
-  bool needs_cards_ = true;
-};
+using NcclRanks = GpuTest;
+using NcclOneCard = GpuTest;
 
-struct OneCard : NcclRanks {
-  OneCard() { needs_cards_ = false; }
-};
-using NcclOneCard = OneCard;
-
-// What a rank's process does; started by RunSelf alone.
-const comm::CudaPlugin& Plugin(int device) {
-  const comm::CudaPlugin* plugin = Must(comm::LoadCudaPlugin(kPlugin));
-  Must(plugin->select_device(device));
-  return *plugin;
-}
+// What follows is of a rank's process, which RunSelf alone starts.
 
 std::unique_ptr<comm::Runtime> Connect(const comm::CudaPlugin& plugin, const Mesh& mesh,
                                        std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
@@ -151,8 +133,9 @@ std::unique_ptr<comm::Runtime> Connect(const comm::CudaPlugin& plugin, const Mes
 }
 
 TEST(NcclRank, DISABLED_SharesACard) {
-  const comm::CudaPlugin& plugin = Plugin(0);
-  auto factory = Must(plugin.make_nccl_factory(RendezvousOfSelf()));
+  const comm::CudaPlugin* plugin = Must(comm::LoadCudaPlugin(kPlugin));
+  Must(plugin->select_device(0));
+  auto factory = Must(plugin->make_nccl_factory(RendezvousOfSelf()));
   const auto made = factory({mesh::Dim::kDpShard, {0, 1, 2}}, RankOfSelf(), comm::kCompute);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -172,7 +155,7 @@ TEST_F(NcclOneCard, RanksThatShareItAreRefusedWithRankGpuAndRemedy) {
 
 TEST(NcclRank, DISABLED_Collectives) {
   const int rank = RankOfSelf();
-  auto runtime = Connect(Plugin(rank), {.dp_shard = kRanks});
+  auto runtime = Connect(PluginOfSelf(), {.dp_shard = kRanks});
   comm::RuntimeScope scope(runtime.get());
   const int64_t group = runtime->GroupId(mesh::Dim::kDpShard);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -208,7 +191,7 @@ TEST_F(NcclRanks, CollectivesOfTwo) {
 // Rank 1 dies between two collectives; rank 0 hears of it by NCCL, or by the time-out of 5 s, and ends.
 TEST(NcclRank, DISABLED_LosesItsPeer) {
   const int rank = RankOfSelf();
-  auto runtime = Connect(Plugin(rank), {.dp_shard = kRanks}, std::chrono::seconds(5));
+  auto runtime = Connect(PluginOfSelf(), {.dp_shard = kRanks}, std::chrono::seconds(5));
   const auto start = std::chrono::steady_clock::now();
   {
     comm::RuntimeScope scope(runtime.get());
@@ -274,9 +257,10 @@ TEST(NcclRank, DISABLED_Trains) {
   const Case test_case = CaseOfEnvironment();
   const int rank = RankOfSelf();
   const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, test_case.world_size));
-  auto runtime = Connect(Plugin(rank), resolved.mesh());
+  const comm::CudaPlugin& plugin = PluginOfSelf();
+  auto runtime = Connect(plugin, resolved.mesh());
   comm::RuntimeScope scope(runtime.get());
-  auto step = Must(train::TrainStep::Build(resolved, c10::Device(c10::kCUDA, rank), true));
+  auto step = Must(train::TrainStep::Build(resolved, DeviceOfSelf(plugin), true));
   std::vector<float> losses;
   for (int i = 0; i < kSteps; ++i) {
     FillDeviceInputs(step->inputs(), test_case, resolved, rank, i);

@@ -70,14 +70,8 @@ Trained Train(const Case& test_case, const parallel::ResolvedRecipe& resolved, t
   return trained;
 }
 
-class ProgramDevice : public GpuTest, public ::testing::WithParamInterface<Case> {
+class ProgramDevice : public OneRankTest, public ::testing::WithParamInterface<Case> {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (plugin_ == nullptr) return;
-    runtime_ = RuntimeOfOne(*plugin_);
-    scope_ = std::make_unique<comm::RuntimeScope>(runtime_.get());
-  }
   Trained Eager(c10::Device device) {
     auto step = Must(train::TrainStep::Build(resolved_, device, /*materialize=*/true));
     return Train(GetParam(), resolved_, *step, [&] { return step->Run(); }, [&] { return Must(step->Evaluate()); });
@@ -95,10 +89,6 @@ class ProgramDevice : public GpuTest, public ::testing::WithParamInterface<Case>
   const c10::Device device_{c10::kCUDA, 0};
   const parallel::ResolvedRecipe resolved_ =
       Must(parallel::ResolvedRecipe::Create(AsProgram(GetParam()).recipe, GetParam().model, 1));
-
- private:
-  std::unique_ptr<comm::Runtime> runtime_;
-  std::unique_ptr<comm::RuntimeScope> scope_;
 };
 
 // Kernels that add with atomics sum in the order of the day: where two eager trainings differ, so may a program, and as little.

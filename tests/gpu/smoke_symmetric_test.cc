@@ -56,16 +56,6 @@ class SmokeSymmetric : public GpuTest {
 
 // What follows is of a rank's process, which RunSelf alone starts.
 
-const comm::CudaPlugin& PluginOfRank(bool may_share_a_card) {
-  if (may_share_a_card) setenv("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1", 1);  // before PyTorch looks
-  const comm::CudaPlugin* plugin = Must(comm::LoadCudaPlugin(kPlugin));
-  Must(plugin->select_device(plugin->devices < kRanks ? 0 : RankOfSelf()));
-  return *plugin;
-}
-c10::Device DeviceOfRank(const comm::CudaPlugin& plugin) {
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(plugin.devices < kRanks ? 0 : RankOfSelf()));
-}
-
 comm::RendezvousOptions Options(std::chrono::seconds timeout) {
   comm::RendezvousOptions options = RendezvousOfSelf();
   options.timeout = timeout;
@@ -108,8 +98,8 @@ Tensor Message(int64_t bytes, int64_t tag, c10::Device device) {
 // A message goes to the other rank and, as soon as it is there, back.
 TEST(SymmetricRank, DISABLED_Rotates) {
   using comm::kCompute, comm::kRotate, comm::kSymmetricSlotBytes;
-  const comm::CudaPlugin& plugin = PluginOfRank(true);
-  const c10::Device device = DeviceOfRank(plugin);
+  const comm::CudaPlugin& plugin = PluginOfSelf();
+  const c10::Device device = DeviceOfSelf(plugin);
   const int64_t rank = RankOfSelf();
   const auto factory = Must(plugin.make_symmetric_factory(Options(std::chrono::seconds(20))));
   const auto ring = Must(factory({mesh::Dim::kTp, {0, 1, kRanks}}, rank, kCompute));
@@ -267,7 +257,7 @@ void CheckRegion(c10::Device device, int64_t rank, const Sizes& sizes, at::Scala
 }
 
 TEST(SymmetricRank, DISABLED_MultipliesWhatComes) {
-  const comm::CudaPlugin& plugin = PluginOfRank(true);
+  const comm::CudaPlugin& plugin = PluginOfSelf();
   const int64_t rank = RankOfSelf();
   const auto symmetric = Must(plugin.make_symmetric_factory(Options(std::chrono::seconds(20))));
   const comm::CommunicatorFactory factory =
@@ -278,14 +268,14 @@ TEST(SymmetricRank, DISABLED_MultipliesWhatComes) {
   const auto runtime =
       Must(comm::Runtime::Create(rank, Mesh{.tp = kRanks}.Groups(rank), plugin.make_streams(), factory));
   const comm::RuntimeScope scope(runtime.get());
-  Delays delays(DeviceOfRank(plugin));
+  Delays delays(DeviceOfSelf(plugin));
   const auto delay = [&] {
     delays.OfHost();
     delays.OfDevice();
   };
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    for (const Sizes& sizes : kSizes) CheckRegion(DeviceOfRank(plugin), rank, sizes, dtype, delay);
-    CheckRegion(DeviceOfRank(plugin), rank, {1, 8209, 1031, 64}, dtype, delay);  // messages of more than a slot
+    for (const Sizes& sizes : kSizes) CheckRegion(DeviceOfSelf(plugin), rank, sizes, dtype, delay);
+    CheckRegion(DeviceOfSelf(plugin), rank, {1, 8209, 1031, 64}, dtype, delay);  // messages of more than a slot
   }
 }
 
@@ -400,8 +390,8 @@ void TrainByRotations(c10::Device device, const comm::CommunicatorFactory& rings
 }
 
 TEST(SymmetricRank, DISABLED_Trains) {
-  const comm::CudaPlugin& plugin = PluginOfRank(true);
-  TrainByRotations(DeviceOfRank(plugin), Must(plugin.make_symmetric_factory(Options(std::chrono::seconds(20)))),
+  const comm::CudaPlugin& plugin = PluginOfSelf();
+  TrainByRotations(DeviceOfSelf(plugin), Must(plugin.make_symmetric_factory(Options(std::chrono::seconds(20)))),
                    plugin.make_streams());
 }
 TEST(SymmetricRank, DISABLED_TrainsByRotationsOfGloo) {
@@ -438,8 +428,8 @@ TEST(SymmetricRegion, TrainsByRotationsOnTheCpu) {
 
 // Rank 1 ends after one rotation; rank 0 hears of it by the time-out, lets its device go on, and ends.
 TEST(SymmetricRank, DISABLED_LosesItsPeer) {
-  const comm::CudaPlugin& plugin = PluginOfRank(true);
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(DeviceOfRank(plugin));
+  const comm::CudaPlugin& plugin = PluginOfSelf();
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(DeviceOfSelf(plugin));
   const auto factory = Must(plugin.make_symmetric_factory(Options(std::chrono::seconds(3))));
   auto ring = Must(factory({mesh::Dim::kTp, {0, 1, kRanks}}, RankOfSelf(), comm::kCompute));
   const auto streams = plugin.make_streams();
@@ -472,7 +462,8 @@ TEST_F(SmokeSymmetric, ALostPeerIsAStatusAndTheDeviceGoesOn) {
 }
 
 TEST(SymmetricRank, DISABLED_SharesACard) {
-  const comm::CudaPlugin& plugin = PluginOfRank(false);
+  const comm::CudaPlugin& plugin = PluginOfSelf();
+  unsetenv("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES");
   const auto factory = Must(plugin.make_symmetric_factory(Options(std::chrono::seconds(20))));
   const auto ring = factory({mesh::Dim::kTp, {0, 1, kRanks}}, RankOfSelf(), comm::kCompute);
   EXPECT_EQ(ring.status().code(), absl::StatusCode::kFailedPrecondition);

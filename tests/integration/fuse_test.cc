@@ -165,7 +165,9 @@ Seen CheckRank(const FuseCase& fuse_case, int64_t rank, const parallel::Resolved
     if (step == 0) CompareChanges(start, *eager, *fused, tolerance.change, &seen);
     if (step == 0) continue;  // a first step makes what stays
     EXPECT_EQ(program_bytes + kKeptBytes, PredictedPeakBytes(programs.step->trace()));
-    if (fuse_case.buckets.empty() && !fuse_case.async) EXPECT_LE(program_bytes + kKeptBytes, own_bytes);
+    if (fuse_case.buckets.empty() && !fuse_case.async) {
+      EXPECT_LE(program_bytes + kKeptBytes, own_bytes);
+    }
   }
   return seen;
 }

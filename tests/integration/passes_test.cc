@@ -52,7 +52,7 @@ v1::CompileSection Compiled(v1::FsdpBucketing bucketing, bool reorder,
 }
 
 Case Fsdp2(const std::string& name, const v1::Model& model) {
-  Case made{name, model, parallel::DefaultRecipe(), 2};
+  Case made{name, model, parallel::DefaultRecipe(), 2, {}};
   made.recipe.mutable_training()->set_seed(17);
   made.recipe.mutable_training()->set_max_norm(0.5);  // below the gradients' norms, so that they are clipped
   made.recipe.mutable_parallelism()->set_data_parallel_shard_degree(2);

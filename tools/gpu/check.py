@@ -145,10 +145,11 @@ class Context:
         """Seconds that a training took before."""
         return self.costs.get(name, otherwise)
 
-    def run(self, title, command, limit, **options):
+    def run(self, title, command, limit, env=None, **options):
         """check_process.run, in the log."""
-        environment = {f"LEGOAI_{short}": self.programs[name] for short, name in
-                       (("SIM", "lego-sim"), ("TRAINER", "legoai-trainer"), ("MEASURE", "lego-measure")) if name in self.programs}
+        programs = {f"LEGOAI_{short}": self.programs[name] for short, name in
+                    (("SIM", "lego-sim"), ("TRAINER", "legoai-trainer"), ("MEASURE", "lego-measure")) if name in self.programs}
+        environment = {**programs, **(env or {})}
         result = check_process.run(command, limit, env=environment, **options)
         self.log.add(f"{title} ({' '.join(command)[:300]}): code {result.code}, {result.seconds:.1f} s"
                      f"{', killed: ' + result.killed if result.killed else ''}", result.stdout, result.stderr)

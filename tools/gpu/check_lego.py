@@ -1,9 +1,11 @@
 """Calls of `lego` on recipes that are written here."""
+import concurrent.futures
 import dataclasses
 import json
 import math
 import os
 import random
+import socket
 
 WORDS = ("the of and to that in he shall unto for his a they be is with not all thou it which were there from them light dark water "
          "earth river mountain people city house king day year hand word heart stone fire wind voice road field").split()
@@ -94,20 +96,38 @@ class Lego:
             file.write(toml(recipe))
         return path, directory
 
-    def call(self, title, arguments, limit):
+    def call(self, title, arguments, limit, env=None):
         """(result, the answer's JSON or None)"""
-        result = self.context.run(title, [self.context.programs["lego"], *arguments, "-o", "json"], limit, cwd=self.folder)
+        command = [self.context.programs["lego"], *arguments, "-o", "json"]
+        result = self.context.run(title, command, limit, env=env, cwd=self.folder)
         try:
             return result, json.loads(result.stdout)
         except ValueError:
             return result, None
 
-    def train(self, name, *sections, device, ranks=1, limit=120):
-        """Trains; `limit` is its own, and what is left of the part may be less."""
+    def on_hosts(self, title, arguments, hosts, limit):
+        """`lego train` as it is called on each of several hosts, all at once and all on this one; what the first answers. NCCL is
+        told that they are hosts of their own: it connects their ranks by sockets, whatever cards they have."""
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+
+        def call(host):
+            gang = [f"--nnodes={hosts}", f"--node-rank={host}", "--master-addr=127.0.0.1", f"--master-port={port}"]
+            return self.call(f"{title}, host {host}", [*arguments, *gang], limit, env={"NCCL_HOSTID": f"host-{host}"})
+
+        with concurrent.futures.ThreadPoolExecutor(hosts) as threads:
+            return list(threads.map(call, range(hosts)))[0]
+
+    def train(self, name, *sections, device, ranks=1, hosts=1, limit=120):
+        """Trains, with so many ranks on each host; `limit` is its own, and what is left of the part may be less."""
         path, directory = self.recipe(name, *sections)
         seconds = min(limit, self.context.left())
-        result, outcome = self.call(f"lego train {name} on {device}", ["train", path, f"--nproc={ranks}", f"--device={device}"],
-                                    seconds)
+        title, arguments = f"lego train {name} on {device}", ["train", path, f"--nproc={ranks}", f"--device={device}"]
+        if hosts > 1:
+            result, outcome = self.on_hosts(title, arguments, hosts, seconds)
+        else:
+            result, outcome = self.call(title, arguments, seconds)
         training = Training(seconds=result.seconds, directory=directory, outcome=outcome or {})
         if result.killed:
             training.error = result.killed

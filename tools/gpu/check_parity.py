@@ -50,11 +50,11 @@ class Family:
         self.sections = recipes.Recipe(name, config, batch, seq, "float32").sections(context.lego.config(name, config), steps)
         self.runs = {}
 
-    def train(self, run, *sections, device=None, ranks=1):
+    def train(self, run, *sections, device=None, **options):
         """Kept under the run's name."""
         patience = {"comm": {"init_timeout_seconds": 45, "train_timeout_seconds": 20}}
         training = self.context.lego.train(f"parity-{self.name}-{run}", self.sections, patience, {"training": {"seed": 17}}, *sections,
-                                           device=device or self.context.device, ranks=ranks, limit=70)
+                                           device=device or self.context.device, limit=70, **options)
         self.runs[run] = training
         return training
 
@@ -69,10 +69,10 @@ class Family:
         state, text, figures = compare(reference.metrics, training.metrics, tolerance, first)
         self.context.add(name, state, text, **figures)
 
-    def beside(self, what, run, reference, tolerance, *sections, ranks=1):
+    def beside(self, what, run, reference, tolerance, *sections, **options):
         if self.context.left() < 3:
             return self.context.add(f"{self.name}: {what}", "not run", "the part's time was up")
-        self.line(what, self.train(run, *sections, ranks=ranks), self.runs.get(reference), tolerance)
+        self.line(what, self.train(run, *sections, **options), self.runs.get(reference), tolerance)
 
 
 def program(family):
@@ -126,18 +126,32 @@ def flight(family):
 
 
 LAYOUTS = {"FSDP 2": {"parallelism": {"data_parallel_shard_degree": 2}},
-           "TP 2": {"parallelism": {"data_parallel_shard_degree": 1, "tensor_parallel_degree": 2}}}
+           "TP 2": {"parallelism": {"data_parallel_shard_degree": 1, "tensor_parallel_degree": 2}},
+           "PP 2": {"parallelism": {"data_parallel_shard_degree": 1, "pipeline_parallel_degree": 2}}}
+
+
+def layout(family, what, where, **options):
+    """Two ranks beside one of the CPU."""
+    batch = family.sections["training"]["local_batch_size"]
+    halved = {"training": {"local_batch_size": batch // 2}} if what.startswith("FSDP") else {}
+    name, run = f"{what} {where} beside one rank on the CPU", f"{what}-{where}".replace(" ", "-")
+    family.beside(name, run, "cpu", FP32, LAYOUTS[what], halved, **options)
 
 
 def several_cards(family, layouts):
-    context = family.context
+    context, where = family.context, f"on {RANKS} cards"
     for what in layouts:
         if context.cards < RANKS:
-            context.add(f"{family.name}: {what}", "skipped", f"needs {RANKS} cards, and {context.cards} is there")
+            why = f"needs {RANKS} cards, and {context.cards} is there"
+            context.add(f"{family.name}: {what} {where}", "skipped", why)
             continue
-        batch = family.sections["training"]["local_batch_size"]
-        halved = {"training": {"local_batch_size": batch // 2}} if what.startswith("FSDP") else {}
-        family.beside(f"{what} beside one rank on the CPU", what.replace(" ", ""), "cpu", FP32, LAYOUTS[what], halved, ranks=RANKS)
+        layout(family, what, where, ranks=RANKS)
+
+
+def several_hosts(family, layouts):
+    """Calls of `lego train` as of two hosts, whose ranks share the card: launcher, rendezvous and NCCL over sockets."""
+    for what in layouts:
+        layout(family, what, f"on {RANKS} hosts", hosts=RANKS)
 
 
 def part(context):
@@ -158,6 +172,7 @@ def part(context):
         program(family)
     for family in (gpt2, llama):
         resume(family)
+    several_hosts(llama, ("FSDP 2", "PP 2"))
     several_cards(llama, ("FSDP 2", "TP 2"))
     several_cards(gpt2, ("FSDP 2",))
     context.note("Tolerances are relative to each step's value; their reasons stand in check_parity.py.")

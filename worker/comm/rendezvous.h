@@ -34,7 +34,7 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const RendezvousOption
 absl::Status ToStatus(const std::string& what, const std::exception& error);
 
 struct RankGpu {
-  std::string id;    // of the GPU, the same in every process: its UUID
+  std::string id;    // of the GPU, the same in every process: its UUID, and the host where NCCL is told one
   std::string name;  // for people: "GPU 0, NVIDIA H100 80GB HBM3"
 };
 

@@ -28,6 +28,13 @@ TEST_F(OneGpuEach, GpusOfTheirOwnPass) {
   EXPECT_EQ(Check(4, "GPU-a"), absl::OkStatus());
 }
 
+// As nccl_communicator.cc writes it where NCCL_HOSTID is set.
+TEST_F(OneGpuEach, OneGpuPassesAsThatOfTwoHosts) {
+  Other(5, "GPU-a of host b");
+  Other(7, "GPU-a of host c");
+  EXPECT_EQ(Check(4, "GPU-a of host a"), absl::OkStatus());
+}
+
 TEST_F(OneGpuEach, TwoRanksOnOneGpuAreNamedWithItAndTheRemedy) {
   Other(4, "GPU-a");
   Other(5, "GPU-b");

@@ -3,12 +3,11 @@
 #include <dlfcn.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -16,12 +15,12 @@
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
+#include "worker/graph/kernel_files.h"
 
 namespace legoai::graph {
 namespace {
 
 constexpr char kLibrary[] = "libnvrtc.so.13";
-constexpr size_t kMostOutput = 2000;  // bytes of what a compiler says
 
 // Division and square root stay exact, products and sums are contracted as nvcc does it for ATen.
 std::vector<std::string> Flags(const std::string& architecture) {
@@ -95,8 +94,7 @@ absl::StatusOr<Nvrtc> Open(const std::string& named) {
 absl::StatusOr<const Nvrtc*> FindNvrtc() {
   static Mutex mutex;
   static auto* const known = new std::map<std::string, Nvrtc>();
-  const char* const value = std::getenv("LEGOAI_NVRTC");
-  const std::string named = value == nullptr ? "" : value;
+  const std::string named = EnvironmentOf("LEGOAI_NVRTC");
   const MutexLock lock(mutex);
   const auto found = known->find(named);
   if (found != known->end()) return &found->second;
@@ -142,8 +140,7 @@ class Compilation {
     std::string text(bytes, '\0');
     if (nvrtc_.log(program_, text.data()) != kSuccess) return "";
     while (!text.empty() && text.back() == '\0') text.pop_back();
-    if (text.size() > kMostOutput) text = absl::StrCat(text.substr(0, kMostOutput), "...");
-    return std::string(absl::StripAsciiWhitespace(text));
+    return ShortOutput(std::move(text));
   }
 
   const Nvrtc& nvrtc_;

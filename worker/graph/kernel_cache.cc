@@ -5,12 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -20,11 +18,11 @@
 #include "core/process/mutex.h"
 #include "proto/errors.h"
 #include "proto/status.h"
+#include "worker/graph/kernel_files.h"
 
 namespace legoai::graph {
 namespace {
 
-constexpr size_t kMostOutput = 2000;  // bytes of what a compiler says
 // No flag lets the compiler change the order of a sum, so that results do not depend on it.
 const std::vector<std::string>& Flags() {
   static const auto* const flags = new std::vector<std::string>{
@@ -32,16 +30,9 @@ const std::vector<std::string>& Flags() {
   return *flags;
 }
 
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 std::string Tail(const std::string& path) {
   std::ifstream file(path);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (text.size() > kMostOutput) text = absl::StrCat(text.substr(0, kMostOutput), "...");
-  return std::string(absl::StripAsciiWhitespace(text));
+  return ShortOutput({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
 }
 
 // Runs a program to its end; what it said is in the file at `log`.
@@ -57,7 +48,7 @@ absl::Status RunProgram(const std::vector<std::string>& arguments, const std::st
 
 std::string FindInPath(const std::string& name) {
   if (absl::StrContains(name, '/')) return access(name.c_str(), X_OK) == 0 ? name : "";
-  const std::string path = Variable("PATH");
+  const std::string path = EnvironmentOf("PATH");
   for (const absl::string_view folder : absl::StrSplit(path.empty() ? "/usr/local/bin:/usr/bin:/bin" : path, ':')) {
     const std::string file = absl::StrCat(folder, "/", name);
     if (!folder.empty() && access(file.c_str(), X_OK) == 0) return file;
@@ -129,7 +120,7 @@ absl::StatusOr<KernelBuilder> FindBuilder() {
 absl::StatusOr<KernelCompiler> FindKernelCompiler() {
   static Mutex mutex;
   static auto* const known = new std::map<std::string, KernelCompiler>();  // by path; a compiler does not change under a process
-  const std::string named = Variable("LEGOAI_CXX");
+  const std::string named = EnvironmentOf("LEGOAI_CXX");
   std::vector<std::string> names = {"c++", "g++", "clang++"};
   if (!named.empty()) names = {named};
   std::string path;

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -26,11 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kTrailer[] = "\nlegoai-kernel-1\n";  // then what it was built by, and the digest of the bytes before it
-
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // Files that a process which was killed left behind.
 void RemoveOldParts(const std::string& folder) {
@@ -111,12 +107,12 @@ absl::Status Build(const KernelBuilder& builder, const std::string& source, cons
 }  // namespace
 
 absl::StatusOr<std::string> KernelFolder() {
-  std::string folder = Variable("LEGOAI_KERNEL_CACHE");
+  std::string folder = EnvironmentOf("LEGOAI_KERNEL_CACHE");
   if (folder.empty()) {
-    std::string cache = Variable("XDG_CACHE_HOME");
-    if (cache.empty() && Variable("HOME").empty())
+    std::string cache = EnvironmentOf("XDG_CACHE_HOME");
+    if (cache.empty() && EnvironmentOf("HOME").empty())
       return FieldError("LEGOAI_KERNEL_CACHE", "", "name a folder for compiled kernels: there is no HOME");
-    if (cache.empty()) cache = Variable("HOME") + "/.cache";
+    if (cache.empty()) cache = EnvironmentOf("HOME") + "/.cache";
     folder = cache + "/legoai/kernels";
   }
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
@@ -175,6 +171,17 @@ absl::StatusOr<std::string> ReadBuiltKernel(const KernelBuilder& builder, const 
   if (!fault.empty()) return absl::DataLossError(absl::StrCat("kernel ", path, " changed while it was read: ", fault));
   bytes.resize(bytes.rfind(kTrailer));
   return bytes;
+}
+
+std::string ShortOutput(std::string text) {
+  constexpr size_t kMost = 2000;
+  if (text.size() > kMost) text = absl::StrCat(text.substr(0, kMost), "...");
+  return std::string(absl::StripAsciiWhitespace(text));
+}
+
+std::string EnvironmentOf(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 }  // namespace legoai::graph

@@ -47,6 +47,10 @@ absl::StatusOr<std::string> ReadBuiltKernel(const KernelBuilder& builder, const 
 absl::StatusOr<std::string> KernelFolder();
 // A new file, whose name nobody else has, whatever host or container it comes from: `path` and a suffix.
 absl::StatusOr<std::string> NewKernelPart(const std::string& path);
+// What a compiler said, without white space around it; its beginning where it is long.
+std::string ShortOutput(std::string text);
+// A variable of the environment; empty where it is not set.
+std::string EnvironmentOf(const char* name);
 // What BuiltKernel calls the file of a source.
 std::string KernelPathIn(const std::string& folder, const KernelBuilder& builder, const std::string& source);
 
