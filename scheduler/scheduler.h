@@ -17,8 +17,8 @@
 // A job that shares no possible worker with an earlier head (another pool or device type) is a head too.
 //
 // Names are unique; slots of a job are at least 1; a worker's free slots and those of running jobs are together at most its
-// slots. Jobs on workers that are not in the snapshot are ignored; for reservations, slots that are neither free nor of a running
-// job never become free.
+// slots, but where one became faulty while it was used: then they may be one more until the job there has ended. Jobs on workers
+// that are not in the snapshot are ignored; for reservations, slots that are neither free nor of a running job never become free.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ constexpr int64_t kXidsOfPrograms[] = {
 };
 
 constexpr char kReset[] =
-    "reset it when nothing runs there (`nvidia-smi --gpu-reset`) or boot the host, and start the agent anew; have the card "
-    "replaced if it comes back";
+    "drain the worker, stop its agent, which holds the card, reset it (`nvidia-smi --gpu-reset`) or boot the host, and start the "
+    "agent; have the card replaced if it comes back";
 
 }  // namespace
 
@@ -68,7 +68,10 @@ void GpuHealthReader::Register() {
   }
   events_ = std::make_shared<const Events>(session_, set);
   for (Device device : devices_) {
-    const Return error = device == nullptr ? kSuccess : nvml.register_events(device, kXidEvent, set);
+    // A lost card would end each wait for the others with its error.
+    Memory memory = {};
+    const bool is_there = device != nullptr && nvml.memory(device, &memory) != kGpuIsLost;
+    const Return error = is_there ? nvml.register_events(device, kXidEvent, set) : kSuccess;
     if (error != kSuccess) why_no_events_ = absl::StrCat("nvmlDeviceRegisterEvents says: ", nvml.error_string(error));
   }
 }

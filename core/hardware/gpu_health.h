@@ -42,6 +42,7 @@ class GpuHealthReader {
   // In the order of the list.
   std::vector<GpuHealth> Read() const;
 
+  // Xids are told of cards that were not lost when they were opened. While one of these is lost no wait ends well: open anew.
   // Why the driver tells of no Xids, or not of those of every card; empty: it does.
   const std::string& why_no_events() const { return why_no_events_; }
   // The next Xid, as soon as there is one; nothing after `wait`. Waits in any case.

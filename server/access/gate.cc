@@ -39,6 +39,11 @@ absl::Status CheckToken(const v1::Token& token, int64_t now_us) {
   return absl::OkStatus();
 }
 
+absl::Status TooManyOf(const std::string& client) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("your address (", client, ") makes too many calls without a token that counts: wait a few seconds"));
+}
+
 }  // namespace
 
 std::string NewSecret() {
@@ -156,10 +161,7 @@ absl::StatusOr<Identity> Gate::Enter(std::string_view secret, const std::string&
   auto who = Authenticate(secret);
   if (absl::IsUnavailable(who.status())) return who;
   if (!who.ok()) {
-    if (!strangers_.Take(client)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("your address (", client, ") makes too many calls without a token that counts: wait a few seconds"));
-    }
+    if (!strangers_.Take(client)) return TooManyOf(client);
     Record(Identity(), client, call, "", who.status());
     return who;
   }
@@ -168,6 +170,8 @@ absl::StatusOr<Identity> Gate::Enter(std::string_view secret, const std::string&
                                                      NameOf(*who), ", as many as one token may make: call less often"));
   }
   if (!who->grants.empty()) return who;
+  // Whoever the provider knows may call; what they fill the audit log with is limited as strangers' calls are.
+  if (!strangers_.Take(client)) return TooManyOf(client);
   const absl::Status denied = FieldError("token", NameOf(*who),
                                          "is of a user none of whose groups has a role on this server: ask who administers the "
                                          "project for such a group",

@@ -110,12 +110,14 @@ void HideJobs(const Identity& who, v1::Worker* worker) {
   }
 }
 
-// Whoever may see one project is told of it before it has jobs, too.
+// Those in which the caller has a role of its own, before they have jobs, too; and all others of who sees them all.
 void HideProjects(const Identity& who, v1::ListProjectsResponse* list) {
-  if (Sees(who, kAllProjects)) return;
   std::set<std::string> own;
   for (const Grant& grant : who.grants) {
-    if (!grant.project.empty()) own.insert(grant.project);
+    if (!grant.project.empty() && grant.project != kAllProjects) own.insert(grant.project);
+  }
+  if (Sees(who, kAllProjects)) {
+    for (const v1::Project& project : list->projects()) own.insert(project.name());
   }
   list->clear_projects();
   for (const std::string& project : own) list->add_projects()->set_name(project);

@@ -1,6 +1,7 @@
 // `lego audit`: who did what on a server that asks for tokens.
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "proto/enum_text.h"
 #include "proto/json/reflect.h"
 #include "proto/status.h"
@@ -12,9 +13,13 @@
 namespace legoai::cli {
 namespace {
 
-// "unknown": nobody is known by what was shown.
+// "unknown": nobody is known by what was shown. A user of the provider may be called like another, or like a token: the subject
+// is who it is.
 std::string CallerOf(const v1::AuditRecord& record) {
-  if (!record.subject().empty()) return record.user();
+  if (!record.subject().empty()) {
+    const bool is_its_name = record.user() == record.subject();
+    return absl::StrCat("users/", record.user(), is_its_name ? "" : absl::StrCat(" (", record.subject(), ")"));
+  }
   return record.token().empty() ? "unknown" : IdOf(record.token());
 }
 

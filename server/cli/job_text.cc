@@ -92,8 +92,6 @@ std::string AttemptsTable(const google::protobuf::RepeatedPtrField<v1::Attempt>&
   return table.empty() ? "" : "\n" + table.Text();
 }
 
-// What is in use, by whomever, of what it has.
-
 }  // namespace
 
 std::string TimeText(int64_t time_us) {

@@ -229,7 +229,8 @@ absl::StatusOr<int> Logs(const Arguments& arguments) {
   return follower.Follow(guard);
 }
 
-constexpr absl::Duration kCheckLimit = absl::Hours(1);  // an agent's own is shorter
+// An agent's own is an hour for each of two parts, and a check may run already.
+constexpr absl::Duration kCheckLimit = absl::Hours(5);
 
 absl::StatusOr<v1::Worker> OneWorker(Client& client, const std::string& name, const Arguments& arguments) {
   if (arguments.Has("drain") || arguments.Has("undrain")) {
@@ -260,16 +261,18 @@ absl::StatusOr<v1::Worker> CheckedWorker(Client& client, const std::string& name
   v1::CheckWorkerRequest check;
   check.set_name(name);
   ASSIGN_OR_RETURN(const auto before, client.CheckWorker(check));
+  const int64_t others = before.health().check().number() + (before.health().checking() ? 1 : 0);  // that were not asked for here
   v1::GetWorkerRequest request;
   request.set_name(name);
   const InterruptGuard guard(InterruptGuard::ClosedOutput::kEndsProcess);
   for (const absl::Time end = absl::Now() + kCheckLimit; absl::Now() < end && !guard.interrupted(); absl::SleepFor(kPause)) {
     ASSIGN_OR_RETURN(auto now, client.GetWorker(request));
     const bool same = now.instance() == before.instance();
-    if (HasEnded(now, same ? before.health().check().number() : 0)) return now;
+    if (HasEnded(now, same ? others : 0)) return now;
     if (!now.connected()) return absl::UnavailableError(absl::StrCat(name, " has disconnected before its check had ended"));
   }
-  if (!guard.interrupted()) return absl::DeadlineExceededError(absl::StrCat(name, " has not ended its check in an hour"));
+  if (!guard.interrupted())
+    return absl::DeadlineExceededError(absl::StrCat(name, " has not ended its check in ", absl::FormatDuration(kCheckLimit)));
   return absl::CancelledError(absl::StrCat("is not waited for: `lego workers ", name, "` shows the check once it has ended"));
 }
 

@@ -40,7 +40,9 @@ std::string TokensTable(const v1::ListTokensResponse& tokens) {
   for (const v1::Token& token : tokens.tokens()) {
     table.Add({IdOf(token.name()), token.display_name(), EnumText(token.role()), ScopeOf(token), StateOf(token, now_us),
                TimeText(token.revoke_time_us() > 0 ? token.revoke_time_us() : token.expire_time_us()),
-               token.creator().empty() ? "the server" : token.creator().substr(token.creator().find('/') + 1)});
+               token.creator().empty()                        ? "the server"
+               : absl::StartsWith(token.creator(), "tokens/") ? IdOf(token.creator())
+                                                              : token.creator()});  // "users/...", which is no token's id
   }
   return table.Text();
 }

@@ -154,12 +154,13 @@ std::optional<Agents::Speaker> Agents::Heard(uint64_t session, const v1::Heartbe
   return SpeakerOf(session, found->second);
 }
 
-std::optional<v1::WorkerHealth> Agents::TakeHealth(uint64_t session, const v1::WorkerHealth& health) {
+absl::StatusOr<v1::WorkerHealth> Agents::TakeHealth(uint64_t session, const v1::WorkerHealth& health) {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  if (found == sessions_.end() || !Speaks(session, found->second)) return std::nullopt;
+  if (found == sessions_.end() || !Speaks(session, found->second))
+    return absl::NotFoundError("its session has ended, or another one speaks for it");
   Entry& entry = workers_.find(found->second.worker)->second;
-  if (!CheckHealth(entry.facts, health).ok()) return std::nullopt;
+  RETURN_IF_ERROR(CheckHealth(entry.facts, health));
   const v1::WorkerHealth before = entry.health.value_or(v1::WorkerHealth());
   entry.health = health;
   return before;

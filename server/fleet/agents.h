@@ -69,8 +69,9 @@ class Agents {
   // Handles a heartbeat of the worker's current session; nothing for other sessions. `dropped`: metrics dropped since the last
   // one.
   std::optional<Speaker> Heard(uint64_t session, const v1::Heartbeat& heartbeat, int64_t* dropped);
-  // What the worker's agent tells of its machine's health, if this is its current session and it can be so: what it was before.
-  std::optional<v1::WorkerHealth> TakeHealth(uint64_t session, const v1::WorkerHealth& health);
+  // What the worker's agent tells of its machine's health; returns what it was before. Errors: NotFound if this is not its
+  // current session; those of CheckHealth.
+  absl::StatusOr<v1::WorkerHealth> TakeHealth(uint64_t session, const v1::WorkerHealth& health);
   // What this process of the worker's agent has told last, in whichever connection.
   v1::WorkerHealth LastHealth(const std::string& worker, const std::string& instance) const;
   // False: the session has ended.

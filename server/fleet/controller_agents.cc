@@ -162,7 +162,8 @@ void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
 
 void Controller::TakeHealth(uint64_t session, const std::string& worker, const v1::WorkerHealth& health) {
   const auto before = agents_.TakeHealth(session, health);
-  if (!before) return LogRefusal("a report of its machine's health", {.worker = worker});
+  if (!before.ok())
+    return LogRefusal(absl::StrCat("a report of its machine's health: ", before.status().message()), {.worker = worker});
   TellFaults(worker, NewFaults(*before, health));
   notifier_->WorkersChanged();
   bell_.Ring();
@@ -183,6 +184,10 @@ absl::StatusOr<v1::Worker> Controller::CheckWorker(const v1::CheckWorkerRequest&
   if (!place)
     return FieldError("name", request.name(), "is no worker that the server knows: `lego workers` lists them",
                       absl::StatusCode::kNotFound);
+  if (const auto known = agents_.FindWorker(request.name()); known && !known->has_health()) {
+    return FieldError("name", request.name(), "has an agent of an older build, which checks no machine: upgrade it",
+                      absl::StatusCode::kFailedPrecondition);
+  }
   v1::ToAgent message;
   message.mutable_check();
   if (place->session == 0 || !agents_.Send(place->session, message)) {

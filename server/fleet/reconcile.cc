@@ -49,8 +49,17 @@ class Reconciler {
     scheduler::Decision decision = scheduler::Schedule(now, snapshot);
     const auto stopped = MakeRoom(decision, &snapshot);
     if (!stopped.empty()) decision = scheduler::Schedule(now, snapshot);  // which lets nobody into that room
+    std::set<std::string> kept;  // workers of domains for which jobs wait
     for (const scheduler::Grant& grant : decision.grants) {
-      if (!AwaitsDomain(grant, snapshot, decision.grants)) Take(grant);
+      const bool uses_kept =
+          std::any_of(grant.workers.begin(), grant.workers.end(), [&](const std::string& one) { return kept.count(one) > 0; });
+      if (uses_kept) {
+        KeepWaiting(*jobs_.Find(grant.job), "its slots are kept for a job before it, for which others leave one NVLink domain");
+      } else if (const auto domain = AwaitsDomain(grant, snapshot, decision.grants); !domain.empty()) {
+        kept.insert(domain.begin(), domain.end());
+      } else {
+        Take(grant);
+      }
     }
     for (const scheduler::Wait& wait : decision.waits) Take(wait);
     for (const auto& [job, jobs] : stopped) {
@@ -151,21 +160,22 @@ class Reconciler {
     return planned.in_domain && planned.moves < kMostMoves && !Refused(job, planned.kind, slots, /*in_domain=*/false);
   }
 
-  // Whether jobs that stop leave it a domain, for which it waits: it keeps what it is given in several meanwhile, and is not
-  // planned again for these.
-  bool AwaitsDomain(const scheduler::Grant& grant, const scheduler::Snapshot& snapshot,
+  // The workers of the domain that jobs that stop leave it, for which it waits: it keeps what it is given in several meanwhile,
+  // and is not planned again for these. None: it does not wait.
+  std::vector<std::string> AwaitsDomain(const scheduler::Grant& grant, const scheduler::Snapshot& snapshot,
                     const std::vector<scheduler::Grant>& grants) {
     const ActiveJob& job = *jobs_.Find(grant.job);
     const auto planned = memory_.planned.find(grant.job);
     if (planned == memory_.planned.end() || !KeepsToDomain(job, planned->second, grant.slots) ||
         offers_.AreInDomain(grant.workers, grant.slots))
-      return false;
+      return {};
     std::map<std::string, int64_t> leaves;  // by worker
     for (const scheduler::RunningJob& one : snapshot.running) {
       for (const auto& [worker, slots] : one.slots) leaves[worker] += one.stopping ? slots : 0;
     }
     struct Workers {
-      int64_t hold = 0, hold_now = 0;
+      std::vector<std::string> hold;
+      int64_t hold_now = 0;
     };
     std::map<std::tuple<std::string, std::string, std::string>, Workers> domains;  // by gang, rack and domain
     const scheduler::Snapshot beside = BesideEarlier(snapshot, grants, WaitingIn(snapshot, grant.job));
@@ -174,18 +184,21 @@ class Reconciler {
       const bool in_domain = worker.place.size() > scheduler::kDomainLevel && !worker.place[scheduler::kDomainLevel].empty();
       if (!is_alike || !in_domain || worker.gang.empty() || worker.free + leaves[worker.name] < grant.slots) continue;
       Workers& there = domains[{worker.gang, worker.place[0], worker.place[scheduler::kDomainLevel]}];
-      ++there.hold;
+      there.hold.push_back(worker.name);
       there.hold_now += worker.free >= grant.slots;
     }
     // One that holds it now is kept for somebody else.
-    const bool is_made = std::any_of(domains.begin(), domains.end(), [&](const auto& domain) {
-      return domain.second.hold >= job.workers && domain.second.hold_now < job.workers;
+    const auto made = std::find_if(domains.begin(), domains.end(), [&](const auto& domain) {
+      return std::ssize(domain.second.hold) >= job.workers && domain.second.hold_now < job.workers;
     });
-    if (!is_made) return false;
+    if (made == domains.end()) return {};
+    KeepWaiting(job, "starts as soon as jobs that are stopping have left it one NVLink domain");
+    return made->second.hold;
+  }
+
+  void KeepWaiting(const ActiveJob& job, const std::string& reason) {
     const std::string befallen = job.state == v1::RESTARTING ? absl::StrCat(job.reason, "; ") : "";
-    out_.waits[job.name] = {
-        job.version, befallen + "starts as soon as jobs have stopped that were asked to make room in one NVLink domain", 0};
-    return true;
+    out_.waits[job.name] = {job.version, befallen + reason, 0};
   }
 
   // Whether plans of the job for such slots were in vain.

@@ -232,7 +232,19 @@ TEST_F(ReconcileTest, RoomForARecipeOfOneNvlinkDomainIsMadeInOne) {
   EXPECT_TRUE(one_has_stopped.grants.empty());
   EXPECT_TRUE(one_has_stopped.to_plan.empty());
   EXPECT_TRUE(one_has_stopped.to_stop.empty());
-  EXPECT_NE(one_has_stopped.waits.at(waits.name()).reason.find("make room in one NVLink domain"), std::string::npos);
+  EXPECT_NE(one_has_stopped.waits.at(waits.name()).reason.find("have left it one NVLink domain"), std::string::npos);
+  // Nor does the one that has stopped, where others are free besides, take back what it left.
+  std::vector<v1::Worker> more = workers;
+  for (const char* const name : {"c1", "d1"}) {
+    more.push_back(workers[0]);
+    more.back().set_name(absl::StrCat("workers/", name));
+    (*more.back().mutable_labels())[kNvlinkDomainLabel] = std::string(name, 1);
+  }
+  const Reconciliation beside_others = Decide(more, jobs);
+  EXPECT_EQ(beside_others.waits.count(waits.name()), 1u);
+  for (const scheduler::Grant& grant : beside_others.grants) {
+    for (const std::string& worker : grant.workers) EXPECT_EQ(worker.find("workers/a"), std::string::npos) << grant.job;
+  }
   end(2);
   const Reconciliation both_have = Decide(workers, jobs);
   ASSERT_GE(both_have.grants.size(), 1u);

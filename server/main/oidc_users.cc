@@ -21,7 +21,7 @@ constexpr int64_t kMostPemBytes = 1 << 20;
 struct NamedText {
   const char* flag;
   std::string text;
-  const char* remedy = "";
+  const char* remedy = "must not be empty";
 };
 
 // What goes along with --oidc_issuer.
@@ -31,9 +31,9 @@ absl::Status CheckGiven(const OidcFlags& flags) {
        "is needed with --oidc_issuer: what this server is called there; otherwise tokens for any other service would be taken"},
       {"--oidc_jwks", flags.jwks, "is needed with --oidc_issuer: the https:// URL, or a file, of the provider's keys"},
       {"--oidc_roles", flags.roles, "is needed with --oidc_issuer: the file that says what the provider's groups may do"},
-      {"--oidc_groups_claim", flags.groups_claim, "must not be empty"},
-      {"--oidc_name_claim", flags.name_claim, "must not be empty"},
-      {"--oidc_issuer", flags.issuer, "must not be empty"},
+      {"--oidc_groups_claim", flags.groups_claim},
+      {"--oidc_name_claim", flags.name_claim},
+      {"--oidc_issuer", flags.issuer},
   };
   for (const NamedText& one : needed) {
     if (one.text.empty()) return FieldError(one.flag, "", one.remedy);

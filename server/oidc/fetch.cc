@@ -56,6 +56,7 @@ void SetOptions(CURL* curl, const std::string& url, Transfer* transfer) {
   const std::string& given = transfer->options.ca_file;
   const std::string ca = given.empty() ? objectstore::SystemCaBundle() : given;
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // waits for no name that is still being looked up
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_PROXY, "");
   curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);

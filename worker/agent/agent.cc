@@ -73,6 +73,7 @@ absl::Status Agent::Run() {
     if (inbox.stream_ended) LoseStream(*inbox.stream_ended);
     if (inbox.stops > 0) HandleStop(inbox.stops);
     ForgetEnded();
+    StartDueCheck();
     if (stops_ > 0 && AllEnded() && LeaveSession()) break;
     CheckSession();
     Pump();
@@ -112,7 +113,7 @@ void Agent::Handle(v1::ToAgent message) {
   if (message.has_collect_flight()) {
     if (Lease* lease = Find(message.collect_flight().lease())) lease->CollectFlight(message.collect_flight().reason());
   }
-  if (message.has_check()) StartCheck(/*takes_back=*/true);
+  if (message.has_check()) check_asked_ = true;
   if (message.has_drain()) {
     log_.Write("info", message.drain().undo() ? "takes new work again" : "drains: nothing new comes");
   }
@@ -195,9 +196,18 @@ bool Agent::AllEnded() const {
   return std::all_of(leases_.begin(), leases_.end(), [](const auto& entry) { return entry.second->ended(); });
 }
 
+// An operator's comes after one that runs, which takes nothing back. A disk that was full or slow mends itself, and its worker
+// must not wait until somebody has noticed.
+void Agent::StartDueCheck() {
+  if (checking_ || stops_ > 0) return;
+  if (std::exchange(check_asked_, false)) return StartCheck(/*takes_back=*/true);
+  if (Clock::now() < check_again_at_) return;
+  check_again_at_ = Clock::now() + absl::ToChronoNanoseconds(options_.check_again);
+  if (!health_.Get().fault().empty()) StartCheck(/*takes_back=*/false);
+}
+
 void Agent::StartCheck(bool takes_back) {
-  if (stops_ > 0) return;
-  if (checking_.exchange(true)) return log_.Write("info", "is to check the machine, and does so already");
+  checking_ = true;
   log_.Write("info", "checks the machine");
   if (check_thread_.joinable()) check_thread_.join();  // it has ended
   health_.BeginCheck();

@@ -77,6 +77,7 @@ class Agent {
   void ForgetEnded();
   void HandleStop(int times);
   bool AllEnded() const;
+  void StartDueCheck();
   void StartCheck(bool takes_back);
   void Check(bool takes_back);
 
@@ -128,6 +129,8 @@ class Agent {
   bool tells_health_ = false;  // it has changed since the server was told
   std::string told_trouble_;   // not reported again
   std::optional<absl::Status> refused_;
+  bool check_asked_ = false;  // by an operator
+  Clock::time_point check_again_at_ = Clock::now();
   std::atomic<bool> checking_{false}, ends_checks_{false};
   std::thread check_thread_;  // of the last check
 };

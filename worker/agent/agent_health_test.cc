@@ -97,7 +97,7 @@ TEST_F(HealthTest, ADiskThatFailsIsTheWholeWorkers) {
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small = {8 << 20, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small);
-  StartAgent({"--check=true", "--slots=1"});
+  StartAgent({"--check=true", "--slots=1", "--check_again=2s"});
   setrlimit(RLIMIT_FSIZE, &before);
   const v1::MachineCheck check = AwaitCheck(1);
   EXPECT_THAT(Checked(check), ElementsAre("DISK_CHECK failed", "DEVICE_CHECK 0", "ALL_GATHER_CHECK"));
@@ -106,6 +106,8 @@ TEST_F(HealthTest, ADiskThatFailsIsTheWholeWorkers) {
   EXPECT_THAT(health.fault(), HasSubstr("the disk of its runs failed the check: "));
   EXPECT_THAT(health.fault(), HasSubstr("/runs/.check-tester"));
   EXPECT_THAT(health.slot_faults(), IsEmpty());
+  ASSERT_EQ(prlimit(agent(), RLIMIT_FSIZE, &before, nullptr), 0);
+  Await([](const v1::WorkerHealth& now) { return !now.checking() && now.check().number() > 1 && now.fault().empty(); });
 }
 
 TEST_F(HealthTest, WithoutACheckNothingIsChecked) {
@@ -118,6 +120,9 @@ TEST_F(HealthTest, WithoutACheckNothingIsChecked) {
   StartAgent({"--check_limit=0s"});
   EXPECT_EQ(AwaitExit(), 2);
   EXPECT_TRUE(Logged("--check_limit = 0: must be 1s to 1h"));
+  StartAgent({"--check_again=0s"});
+  EXPECT_EQ(AwaitExit(), 2);
+  EXPECT_TRUE(Logged("--check_again = 0: must be 1s to 24h"));
 }
 
 // On GPUs of which test_trainer says what the check found.
@@ -195,6 +200,60 @@ TEST_F(GpuHealthTest, GpusThatFallIllGetNothingUntilTheyAreTakenBack) {
   EXPECT_THAT(AwaitFaulty(1), ElementsAre(2)) << "a check brings no lost GPU back";
   fake.Change("GPU-a", "remap_pending=1");
   EXPECT_THAT(AwaitFaulty(2), ElementsAre(0, 2));
+}
+
+TEST_F(GpuHealthTest, XidsOfOtherCardsAreNoticedAfterOneIsLost) {
+  FakeGpus fake({FakeH100("GPU-a"), FakeH100("GPU-b")});
+  StartAgent({"--device=cuda", "--slots=2"});
+  ASSERT_TRUE(AwaitConnection());
+  fake.Change("GPU-a", "error=nvmlDeviceGetMemoryInfo:15,error=nvmlEventSetWait_v2:15");
+  EXPECT_THAT(AwaitFaulty(1), ElementsAre(0));
+  fake.Change("GPU-b", "xid=79");
+  EXPECT_THAT(AwaitFaulty(2), ElementsAre(0, 1));
+}
+
+// Rows that wait for a reset are the card's own word: a check that passes does not free the slot, for however short.
+TEST_F(GpuHealthTest, ACheckTakesNoCardsOwnWordBack) {
+  FakeGpus fake({FakeH100("GPU-a") + ",remap_pending=1", FakeH100("GPU-b")});
+  StartAgent({"--device=cuda", "--slots=2"});
+  ASSERT_TRUE(AwaitConnection());
+  EXPECT_THAT(AwaitFaulty(1), ElementsAre(0));
+  const size_t before = server_.Get().heartbeats.size();
+  AskForCheck();
+  AwaitCheck(1);
+  const auto heartbeats = server_.Get().heartbeats;
+  for (size_t i = before; i < heartbeats.size(); ++i) {
+    if (heartbeats[i].has_health()) {
+      EXPECT_EQ(heartbeats[i].health().slot_faults_size(), 1);
+    }
+  }
+}
+
+TEST(FaultsOfPairs, AreOfThoseThatRanksToldOfWhereOneHangs) {
+  v1::MachineCheck check;
+  const auto add = [&](int64_t a, int64_t b, double seconds, bool passed) {
+    v1::CheckResult& result = *check.add_results();
+    result.set_kind(v1::ALL_GATHER_CHECK);
+    result.add_slots(a), result.add_slots(b);
+    result.set_seconds(seconds);
+    result.set_passed(passed);
+    if (!passed) result.set_text(seconds > 0 ? "timed out" : "it did not end within 120 s");
+  };
+  // 3 hangs in its first pair: its partner 2 is late for 1, and 1 for 0, until all are ended.
+  add(2, 3, 24, false);
+  add(0, 1, 0.1, true);
+  add(1, 2, 0, false);
+  add(0, 3, 24, false);
+  add(0, 2, 0, false);
+  add(1, 3, 24, false);
+  const auto faults = FaultsOf(check);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_THAT(faults.at(3), HasSubstr("timed out"));
+  // Where nobody told of any, the one that all wait for.
+  for (v1::CheckResult& result : *check.mutable_results()) {
+    if (!result.passed() && result.slots(1) == 3) result.set_seconds(0);
+  }
+  EXPECT_FALSE(FaultsOf(check).empty());
 }
 
 TEST_F(GpuHealthTest, ADriverThatTellsOfNoXidsIsSaidOnce) {

@@ -26,6 +26,7 @@ GpuWatch::GpuWatch(const v1::Worker& worker, Health& health, const JsonLog& log)
       indices_(IndicesOf(worker)),
       health_(health),
       log_(log),
+      lost_(indices_.size(), false),
       ecc_errors_(indices_.size(), 0),
       known_ecc_errors_(indices_.size(), 0) {
   if (!indices_.empty()) thread_ = std::thread([this] { Work(); });
@@ -69,15 +70,20 @@ void GpuWatch::Work() {
       continue;
     }
     if (absl::Now() - read >= kReadInterval || absl::Now() < read) {
-      Read(*reader);
       read = absl::Now();
+      if (Read(*reader)) {
+        // No wait for an event of any card ends well while one of them is lost: what is opened anew is without it.
+        reader.reset();
+        continue;
+      }
     }
     if (const auto event = reader->AwaitXid(kEventWait)) TellOfXid(*event);
   }
 }
 
-void GpuWatch::Read(const sim::GpuHealthReader& reader) {
+bool GpuWatch::Read(const sim::GpuHealthReader& reader) {
   const std::vector<sim::GpuHealth> cards = reader.Read();
+  bool newly_lost = false;
   for (size_t slot = 0; slot < cards.size(); ++slot) {
     int64_t known = 0;
     {
@@ -91,10 +97,13 @@ void GpuWatch::Read(const sim::GpuHealthReader& reader) {
     for (const sim::GpuFault& fault : sim::FaultsOf(cards[slot], known)) {
       (fault.cause == v1::GPU_LOST ? lost : memory) = fault.reason;
     }
+    newly_lost = newly_lost || (cards[slot].lost && !lost_[slot]);
+    lost_[slot] = cards[slot].lost;
     health_.Set(static_cast<int64_t>(slot), v1::GPU_LOST, lost);
     // A card that is lost does not say what else it has.
     if (lost.empty()) health_.Set(static_cast<int64_t>(slot), v1::GPU_MEMORY, memory);
   }
+  return newly_lost;
 }
 
 void GpuWatch::TellOfXid(const sim::XidEvent& event) {

@@ -30,13 +30,14 @@ class GpuWatch {
  private:
   void Work();
   bool IsOver(absl::Duration wait);
-  void Read(const sim::GpuHealthReader& reader);
+  bool Read(const sim::GpuHealthReader& reader);  // whether a card is lost that was not
   void TellOfXid(const sim::XidEvent& event);
 
   const std::string worker_;        // as `lego` takes it
   const std::vector<int> indices_;  // of NVML, by slot
   Health& health_;
   const JsonLog& log_;
+  std::vector<bool> lost_;  // when it was read last, by slot; of the thread alone
   Mutex mutex_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   Condition ended_;

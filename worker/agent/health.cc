@@ -43,7 +43,7 @@ void Health::TakeCheck(const std::vector<int64_t>& slots, bool takes_back, v1::M
   const std::map<int64_t, std::string> faults = FaultsOf(check);
   for (const int64_t slot : slots) {
     const auto fault = faults.find(slot);
-    if (fault == faults.end() && takes_back) TakeBack(slot);
+    if (fault == faults.end() && takes_back) TakeBackXid(slot, check.start_time_us());
     SetLocked(slot, v1::CHECK_FAILED, fault == faults.end() ? "" : fault->second);
   }
   fault_ = ToUtf8(FaultOfDisk(check).substr(0, kLongestReason));
@@ -52,9 +52,11 @@ void Health::TakeCheck(const std::vector<int64_t>& slots, bool takes_back, v1::M
   check_ = std::move(check);
 }
 
-// A lost GPU stays lost until NVML says otherwise.
-void Health::TakeBack(int64_t slot) {
-  for (const v1::FaultCause cause : {v1::GPU_MEMORY, v1::GPU_XID}) SetLocked(slot, cause, "");
+// What cards say of themselves, a lost GPU and its memory, the watch takes back when they no longer say so. Of an Xid that came
+// while the check ran nobody knows whether the check has seen what it was about.
+void Health::TakeBackXid(int64_t slot, int64_t begin_us) {
+  const auto known = faults_.find({slot, v1::GPU_XID});
+  if (known != faults_.end() && known->second.time_us() < begin_us) SetLocked(slot, v1::GPU_XID, "");
 }
 
 void Health::Set(int64_t slot, v1::FaultCause cause, const std::string& reason) {
@@ -84,12 +86,10 @@ void Health::SetLocked(int64_t slot, v1::FaultCause cause, const std::string& re
 }
 
 void Health::Tell() {
-  std::map<int64_t, std::string> faulty;
   {
     const MutexLock lock(mutex_);
-    faulty = FaultySlots();
+    slots_.SetFaults(FaultySlots());  // under the lock: what was found last counts last
   }
-  slots_.SetFaults(std::move(faulty));
   changed_();
 }
 

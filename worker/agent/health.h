@@ -28,7 +28,7 @@ class Health {
   // A check is under way.
   void BeginCheck();
   // It has ended with this for these slots, or, without a result, was given up. Its number is given here. `takes_back`: an
-  // operator has asked for it, and what came before is no longer held against slots that have passed, but for a lost GPU.
+  // operator has asked for it, and Xids that came before it are no longer held against slots that have passed.
   void EndCheck(const std::vector<int64_t>& slots, bool takes_back, std::optional<v1::MachineCheck> check);
   // The slot has this fault, or, with an empty reason, has it no longer.
   void Set(int64_t slot, v1::FaultCause cause, const std::string& reason);
@@ -41,7 +41,7 @@ class Health {
   void SetLocked(int64_t slot, v1::FaultCause cause, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeCheck(const std::vector<int64_t>& slots, bool takes_back, v1::MachineCheck check)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TakeBack(int64_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeBackXid(int64_t slot, int64_t begin_us) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::map<int64_t, std::string> FaultySlots() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell();
   std::string NameOf(int64_t slot) const;

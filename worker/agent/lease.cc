@@ -154,7 +154,10 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   ASSIGN_OR_RETURN(auto request, AttemptRequest(start_, directory, services_.options.trainer, services_.options.worker.device()));
   request.data_roots = services_.options.data_roots;
   request.checkpoint_roots = services_.options.checkpoint_roots;
-  RETURN_IF_ERROR(launch::CheckCheckpointRoots(request.recipe, directory, request.checkpoint_roots));  // before anything is there
+  // Before anything is there, or is changed in what it is to go on from.
+  RETURN_IF_ERROR(launch::CheckCheckpointRoots(request.recipe, directory, request.checkpoint_roots));
+  if (start_.has_resume_step())
+    RETURN_IF_ERROR(launch::CheckResumeRoots(start_.resume_directory(), request.checkpoint_roots));
   const absl::Status made = IsMember() ? JoinFolder(directory) : MakeDirectory(directory);
   const bool given_up = absl::IsResourceExhausted(made) || absl::IsCancelled(made);
   if (given_up && stopping_ && !revoked_) return NothingHadBegun();

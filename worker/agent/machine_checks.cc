@@ -212,6 +212,9 @@ CheckPlan PassedOf(const CheckPlan& plan, const v1::MachineCheck& check) {
   return left;
 }
 
+// By a rank of the pair, which always says how long it took.
+bool WasTold(const v1::CheckResult& result) { return result.seconds() > 0; }
+
 // Of what both ranks have told of a pair: passed if both say so, and the slower figure.
 v1::CheckResult OfPair(int64_t one, int64_t other, const std::vector<std::unique_ptr<CheckProcess>>& processes,
                        const launch::RankPair& pair, absl::Duration limit) {
@@ -281,7 +284,8 @@ bool CheckPairs(const CheckPlan& all, LogFolder& logs, const std::function<bool(
     task.set_rendezvous_port(listener->port);
     if (rank == 0) task.set_rendezvous_fd(listener->fd);
     task.set_one_round(neighbours);
-    task.set_timeout_seconds(absl::ToDoubleSeconds(plan.limit) / 2);  // a peer that does not come leaves time for others
+    // Whose peer hangs in every round has told of all of them in time, and waits for one after the last.
+    task.set_timeout_seconds(absl::ToDoubleSeconds(plan.limit) / static_cast<double>(rounds.size() + 2));
     processes.push_back(std::make_unique<CheckProcess>(plan, task, ProcessorOf(plan, rank), meetings[rank], logs.Next()));
   }
   close(listener->fd);
@@ -308,15 +312,19 @@ std::optional<v1::MachineCheck> CheckTheMachine(const CheckPlan& plan, const std
 
 std::map<int64_t, std::string> FaultsOf(const v1::MachineCheck& check) {
   std::map<int64_t, std::string> faults;
-  std::vector<launch::RankPair> failed;
+  // Pairs of which neither rank told may not have met because of another one that hung.
+  std::vector<launch::RankPair> failed, untold;
   for (const v1::CheckResult& result : check.results()) {
     if (result.passed()) continue;
     if (result.kind() == v1::DEVICE_CHECK) faults[result.slots(0)] = absl::StrCat("its device failed the check: ", result.text());
-    if (result.kind() == v1::ALL_GATHER_CHECK && result.slots_size() == 2) failed.push_back({result.slots(0), result.slots(1)});
+    if (result.kind() != v1::ALL_GATHER_CHECK || result.slots_size() != 2) continue;
+    (WasTold(result) ? failed : untold).push_back({result.slots(0), result.slots(1)});
   }
-  for (const int64_t slot : launch::BlameRanks(failed)) {
-    const auto pair = std::find_if(check.results().begin(), check.results().end(), [slot](const v1::CheckResult& result) {
-      return !result.passed() && result.slots_size() == 2 && (result.slots(0) == slot || result.slots(1) == slot);
+  const bool any_told = !failed.empty();
+  for (const int64_t slot : launch::BlameRanks(any_told ? failed : untold)) {
+    const auto pair = std::find_if(check.results().begin(), check.results().end(), [&](const v1::CheckResult& result) {
+      return !result.passed() && result.slots_size() == 2 && WasTold(result) == any_told &&
+             (result.slots(0) == slot || result.slots(1) == slot);
     });
     faults[slot] = absl::StrCat(sim::CheckedText(*pair), " failed: ", pair->text());
   }

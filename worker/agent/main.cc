@@ -75,6 +75,7 @@ ABSL_FLAG(bool, check, true,
           "gets nothing (`lego workers NAME` says why)");
 ABSL_FLAG(absl::Duration, check_limit, absl::Minutes(2),
           "time for disk and devices of a check, and once more for what connects them");
+ABSL_FLAG(absl::Duration, check_again, absl::Minutes(5), "between checks as long as the disk of --runs fails them");
 ABSL_FLAG(absl::Duration, gang_folder_wait, absl::Seconds(90),
           "how long an attempt over several workers waits here for the first one to be seen in --runs");
 ABSL_FLAG(std::vector<std::string>, labels, {},
@@ -193,6 +194,9 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   options.check_limit = absl::GetFlag(FLAGS_check_limit);
   if (options.check_limit < absl::Seconds(1) || options.check_limit > absl::Hours(1))
     return FieldError("--check_limit", absl::FormatDuration(options.check_limit), "must be 1s to 1h");
+  options.check_again = absl::GetFlag(FLAGS_check_again);
+  if (options.check_again < absl::Seconds(1) || options.check_again > absl::Hours(24))
+    return FieldError("--check_again", absl::FormatDuration(options.check_again), "must be 1s to 24h");
   const int64_t megabytes = absl::GetFlag(FLAGS_telemetry_mb);
   if (megabytes < 1 || megabytes > 100'000) return FieldError("--telemetry_mb", absl::StrCat(megabytes), "must be 1 to 100000");
   options.telemetry_bytes = megabytes * 1'000'000;

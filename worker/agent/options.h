@@ -34,6 +34,7 @@ struct AgentOptions {
   absl::Duration stop_grace = absl::Seconds(60);        // for trainers to save and stop when the agent is stopped
   bool check = true;                                    // the machine, before its first lease (machine_checks.h)
   absl::Duration check_limit = absl::Minutes(2);        // of each part of a check
+  absl::Duration check_again = absl::Minutes(5);        // between checks as long as the disk fails them
   absl::Duration gang_folder_wait = absl::Seconds(90);  // for the first worker's note (gang_folder.h)
 };
 

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/storage.h"
 #include "core/flight/flight_ring.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/recipe.h"
@@ -169,8 +170,8 @@ absl::Status PutDamagedAside(const v1::CheckpointDamage& damage, const std::stri
   return moved.status();
 }
 
-// The service hears of the damage and chooses another checkpoint, whether this one can be put aside or not. In an object store that
-// copies it, which takes its time and keeps the job's slots: whoever asks for these is not kept waiting.
+// The service hears of the damage and chooses another checkpoint, whether this one can be put aside or not. In an object store
+// that copies it, which takes its time and keeps the job's slots: whoever asks for these is not kept waiting.
 void PutLeasedAside(const absl::Status& failure, const TrainCallbacks& callbacks, const StopPipe* stop) {
   const auto damage = checkpoint::GetDamage(failure);
   if (!damage) return;
@@ -373,7 +374,8 @@ TrainOutcome OutcomeOf(const LaunchOutcome& launched, PreparedTraining prepared,
   const bool wished = prepared.start.recipe().checkpoint().last_save_in_hf();
   if (wished && outcome.cause == v1::Exit::FINISHED) {
     const auto exported = IsExported(outcome.run_directory, CheckpointsHolding(prepared.start, outcome.step), outcome.step);
-    if (!exported.ok()) Warn(callbacks, absl::StrCat("whether the model is exported is not known: ", exported.status().message()));
+    if (!exported.ok())
+      Warn(callbacks, absl::StrCat("whether the model is exported is not known: ", exported.status().message()));
     if (exported.ok() && *exported) outcome.hf_directory = HuggingFacePath(outcome.run_directory);
   }
   outcome.prepared = std::move(prepared);

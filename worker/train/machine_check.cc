@@ -149,7 +149,9 @@ class PairChecker {
     options.listen_fd = static_cast<int>(task.rendezvous_fd());
     options.rank = task.rank();
     options.world_size = task.slots_size();
-    options.timeout = options.connect_timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * task.timeout_seconds()));
+    options.timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * task.timeout_seconds()));
+    // A peer that was kept by one that hangs, once in each round, comes all the same.
+    options.connect_timeout = options.timeout * (std::ssize(launch::CheckRounds(task.slots_size(), task.one_round())) + 1);
     ASSIGN_OR_RETURN(checker->factory_, plugin != nullptr ? plugin->make_nccl_factory(options) : comm::MakeGlooFactory(options));
     checker->streams_ = plugin != nullptr ? plugin->make_streams() : comm::MakeThreadStreams();
     return checker;

@@ -68,7 +68,7 @@ function useProjects(view: View) {
   const [remembered, setRemembered] = useState(rememberedProject);
   // Of a server that does not say, what the reader chose or the first is shown.
   const look = () => { listProjects().then(setVisible, () => setVisible((known) => known ?? [])); };
-  useEffect(look, []);
+  useEffect(look, [view.kind]);  // a project may have got its first job meanwhile
   const inAddress = projectIn(view);
   const project = chooseProject(inAddress, remembered, visible);
   const remember = (chosen: string) => {

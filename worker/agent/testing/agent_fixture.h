@@ -58,6 +58,7 @@ class AgentTest : public launch::testing::TinyRun {
   std::map<std::pair<int64_t, int64_t>, pid_t> Trainers() const;
   // Until none of them runs any more.
   bool AwaitNoTrainers() const;
+  pid_t agent() const { return agent_; }
 
   ScriptedServer server_;
 
