@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/process/build_version.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "proto/worker_slots.h"
 #include "server/fleet/health.h"
 #include "server/fleet/offers.h"
@@ -254,14 +255,9 @@ std::optional<Agents::Place> Agents::SendIfStill(const std::string& worker, cons
   return std::nullopt;
 }
 
-v1::Worker Agents::WithHealth(const Entry& entry) const {
+v1::Worker Agents::Shown(const Entry& entry) const {
   v1::Worker worker = entry.facts;
   if (entry.health && entry.session != 0) *worker.mutable_health() = *entry.health;
-  return worker;
-}
-
-v1::Worker Agents::Shown(const Entry& entry) const {
-  v1::Worker worker = WithHealth(entry);
   worker.set_connected(entry.session != 0);
   if (options_.steady() - entry.heard > options_.lease_ttl) worker.set_state(v1::LOST);
   const bool is_heard = entry.session != 0 && worker.state() != v1::LOST;
@@ -324,13 +320,14 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
     // Trainers of another build have other recipes and checkpoints.
     const bool same_build = entry.facts.build_version() == launch::BuildVersion();
     const bool heard = now - entry.heard < LongestSilence(options_.heartbeat_interval);
-    const v1::Worker worker = WithHealth(entry);
-    const int64_t sound = SoundSlots(worker);
+    // Not copied: a check of a large machine has hundreds of results, and heartbeats wait for this.
+    const v1::WorkerHealth& health = entry.health && entry.session != 0 ? *entry.health : entry.facts.health();
+    const int64_t sound = SoundSlots(entry.facts, health);
     views.push_back({.name = name,
                      .pool = entry.facts.pool(),
                      .device_type = entry.facts.device().type(),
                      .slots = sound,
-                     .free = FreeSlots(worker),
+                     .free = FreeSlots(entry.facts, health),
                      .accepts = entry.session != 0 && heard && same_build && !entry.leaves && entry.facts.state() == v1::READY &&
                                 sound > 0,
                      .kind = entry.kind,

@@ -149,7 +149,6 @@ class Agents {
     std::optional<v1::WorkerHealth> health = std::nullopt;  // the same
   };
 
-  v1::Worker WithHealth(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Speaks(uint64_t id, const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Speaker SpeakerOf(uint64_t id, const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Place PlaceOfEntry(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/hardware/testing/fake_gpus.h"
+#include "worker/agent/machine_checks.h"
 #include "worker/agent/testing/agent_fixture.h"
 
 namespace legoai::agent {
