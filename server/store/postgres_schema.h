@@ -1,5 +1,5 @@
 // The tables of the PostgreSQL back end, and their migrations: the same rows as the embedded store's (schema.h). Version 1 is the
-// first; each later version appends a script to the list in postgres_schema.cc, which is never changed otherwise.
+// first; each later version appends a script to the list in postgres_migrations.cc, which is never changed otherwise.
 #pragma once
 
 #include <cstdint>

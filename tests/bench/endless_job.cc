@@ -1,5 +1,6 @@
 #include "tests/bench/endless_job.h"
 
+#include <cstdio>
 #include <stdexcept>
 
 #include "absl/flags/flag.h"
@@ -21,9 +22,12 @@ constexpr double kPatienceSeconds = 120;  // beyond it the benchmark ends with a
 
 }  // namespace
 
-EndlessJob::EndlessJob(const service::ServiceProcesses& service, Stub& stub, int slots) : service_(service) {
-  const auto spec = service.TinyJob(slots, kSteps, kInterval);
+EndlessJob::EndlessJob(const service::ServiceProcesses& service, Stub& stub, int slots,
+                       const std::function<void(v1::JobSpec&)>& arrange)
+    : service_(service) {
+  auto spec = service.TinyJob(slots, kSteps, kInterval);
   if (!spec.ok()) throw std::runtime_error(std::string(spec.status().message()));
+  if (arrange) arrange(*spec);
   v1::CreateJobRequest request;
   request.set_parent("projects/default");
   *request.mutable_spec() = *spec;
@@ -70,15 +74,21 @@ v1::Job EndlessJob::AwaitNewCheckpoint(Stub& stub, const std::string& what) cons
 double UnixSeconds() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
 
 void NoteTimes(Rows& rows) {
-  rows.Note(absl::StrFormat("%-22s %6s %12s %12s %14s", "what", "rounds", "p50_seconds", "p95_seconds", "worst_seconds"));
+  rows.Note(absl::StrFormat("%-22s %6s %12s %12s %12s %14s", "what", "rounds", "p50_seconds", "p90_seconds", "p95_seconds",
+                            "worst_seconds"));
 }
 
 void AddTimes(Rows& rows, const std::string& what, const std::vector<double>& seconds) {
-  const double p50 = Quantile(seconds, 0.5), p95 = Quantile(seconds, 0.95), worst = Quantile(seconds, 1);
-  rows.Add(absl::StrFormat("\"what\": \"%s\", \"rounds\": %d, \"p50_seconds\": %.3f, \"p95_seconds\": %.3f, "
-                           "\"worst_seconds\": %.3f",
-                           what, seconds.size(), p50, p95, worst),
-           absl::StrFormat("%-22s %6d %12.3f %12.3f %14.3f", what, seconds.size(), p50, p95, worst));
+  const double p50 = Quantile(seconds, 0.5), p90 = Quantile(seconds, 0.9), p95 = Quantile(seconds, 0.95);
+  const double worst = Quantile(seconds, 1);
+  rows.Add(absl::StrFormat("\"what\": \"%s\", \"rounds\": %d, \"p50_seconds\": %.3f, \"p90_seconds\": %.3f, "
+                           "\"p95_seconds\": %.3f, \"worst_seconds\": %.3f",
+                           what, seconds.size(), p50, p90, p95, worst),
+           absl::StrFormat("%-22s %6d %12.3f %12.3f %12.3f %14.3f", what, seconds.size(), p50, p90, p95, worst));
+}
+
+void TellProgress(const std::string& what, int round, int rounds, double seconds) {
+  std::fprintf(stderr, "%s: round %d of %d, %.3f s\n", what.c_str(), round, rounds, seconds);
 }
 
 int RoundsMain(int argc, char** argv, int rounds, const std::function<void(Rows& rows, int rounds)>& measure) {

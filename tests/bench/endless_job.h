@@ -16,9 +16,11 @@ class EndlessJob {
  public:
   using Stub = v1::ControlPlane::Stub;
 
-  // Of the tiny model, over `slots` slots, submitted to the server of `stub`. `service` must outlive it. Throws
-  // std::runtime_error.
-  EndlessJob(const service::ServiceProcesses& service, Stub& stub, int slots);
+  // Of the tiny model, over `slots` slots, submitted to the server of `stub`, once `arrange` has changed it; null: as it is.
+  // `service` must outlive it. Throws std::runtime_error.
+  EndlessJob(const service::ServiceProcesses& service, Stub& stub, int slots,
+             const std::function<void(v1::JobSpec&)>& arrange = nullptr);
+  const std::string& name() const { return name_; }
 
   // As that server tells; of one that is away, or does not answer within its deadline: in no state.
   v1::Job Get(Stub& stub) const;
@@ -37,9 +39,12 @@ class EndlessJob {
 // Of now, as steps have it.
 double UnixSeconds();
 
-// The head of a table of times, and a row: their number, median, 95th percentile and the worst.
+// The head of a table of times, and a row: their number, median, 90th and 95th percentile and the worst.
 void NoteTimes(Rows& rows);
 void AddTimes(Rows& rows, const std::string& what, const std::vector<double>& seconds);
+
+// A line for whoever waits, beside the table: on stderr. Thread-safe.
+void TellProgress(const std::string& what, int round, int rounds, double seconds);
 
 // The program of a benchmark of rounds: its flags are --json and --rounds, `rounds` unless it is given. Gives its exit code.
 int RoundsMain(int argc, char** argv, int rounds, const std::function<void(Rows& rows, int rounds)>& measure);

@@ -56,6 +56,7 @@ class Failover {
       const auto [until_leads, until_step] = Round(what, signal);
       leads.push_back(until_leads);
       step.push_back(until_step);
+      TellProgress(what, i + 1, rounds, until_step);
     }
     AddTimes(rows, what + ": leads", leads);
     AddTimes(rows, what + ": next step", step);

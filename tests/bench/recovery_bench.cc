@@ -32,7 +32,10 @@ class Recovery {
 
   void Measure(Rows& rows, const std::string& what, const std::function<void()>& kill, bool restarts, int rounds) {
     std::vector<double> seconds;
-    for (int i = 0; i < rounds; ++i) seconds.push_back(Round(what, kill, restarts));
+    for (int i = 0; i < rounds; ++i) {
+      seconds.push_back(Round(what, kill, restarts));
+      TellProgress(what, i + 1, rounds, seconds.back());
+    }
     AddTimes(rows, what, seconds);
   }
 

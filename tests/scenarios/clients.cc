@@ -46,8 +46,8 @@ void Client::Act() {
   if (draw < 20) return Submit();
   if (draw < 33) return Repeat();
   if (draw < 37) return RepeatWithOtherContent();
-  if (draw < 42 && options_->ends_jobs) return Cancel();
-  if (draw < 49 && options_->ends_jobs) return Retry();
+  if (draw < 42) return Cancel();
+  if (draw < 49 && options_->retries) return Retry();
   if (draw < 70) return Get();
   Look();
 }
@@ -76,13 +76,21 @@ std::string Client::Any(const std::map<std::string, ToldJob>& known, bool final_
   return jobs.empty() ? "" : jobs[Draw(jobs.size())];
 }
 
+std::map<std::string, ToldJob> Client::OwnOf(const std::map<std::string, ToldJob>& known) const {
+  std::map<std::string, ToldJob> own;
+  for (const Sent& sent : sent_) {
+    if (const auto job = known.find(sent.job); job != known.end()) own.insert(*job);
+  }
+  return own;
+}
+
 void Client::Create(Sent* sent) {
   const auto before = told_->Known();
   told_->Sent(sent->request.request_id(), &sent->request.spec());
   v1::Job job;
   const grpc::Status status = Ask(*stub_, &Stub::CreateJob, sent->request, &job, kAnswerSeconds);
   if (!status.ok()) return Unexpected(absl::StrCat("CreateJob of ", sent->request.request_id()), status);
-  sent->answered = true;
+  sent->job = job.name();
   told_->Accepted(sent->request.request_id(), job);
   told_->Heard(before, job);
 }
@@ -113,7 +121,7 @@ void Client::Repeat() {
 void Client::RepeatWithOtherContent() {
   if (sent_.empty()) return;
   const Sent& sent = sent_[Draw(sent_.size())];
-  if (!sent.answered) return;
+  if (sent.job.empty()) return;
   v1::CreateJobRequest other = sent.request;
   other.mutable_spec()->set_display_name("another");
   ++calls_.repeated;
@@ -127,7 +135,7 @@ void Client::RepeatWithOtherContent() {
 void Client::Cancel() {
   const auto before = told_->Known();
   v1::CancelJobRequest request;
-  request.set_name(Any(before, /*final_too=*/Draw(4) == 0));
+  request.set_name(Any(options_->ends_others ? before : OwnOf(before), /*final_too=*/Draw(4) == 0));
   if (request.name().empty()) return;
   request.set_save(Draw(3) > 0);
   if (request.save() && Draw(3) == 0) request.set_grace_seconds(0.5);

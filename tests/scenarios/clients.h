@@ -17,7 +17,8 @@ namespace legoai::scenarios {
 struct ClientOptions {
   std::vector<v1::JobSpec> specs;  // to choose from
   int most_active = 5;             // jobs, beyond which nothing is submitted or retried
-  bool ends_jobs = true;           // cancels some, and tries them again
+  bool ends_others = true;         // cancels some, also of those that others submitted; else of its own alone
+  bool retries = true;             // tries some again
 };
 
 // What a client has done. An answer that did not come counts too.
@@ -41,7 +42,7 @@ class Client {
  private:
   struct Sent {
     v1::CreateJobRequest request;
-    bool answered = false;
+    std::string job;  // that it gave; empty: no answer came yet
   };
 
   void Act();
@@ -59,6 +60,7 @@ class Client {
   uint32_t Draw(size_t below) { return static_cast<uint32_t>(random_() % below); }
   // A job that some client knows, in a final state or not; empty: there is none.
   std::string Any(const std::map<std::string, ToldJob>& known, bool final_too);
+  std::map<std::string, ToldJob> OwnOf(const std::map<std::string, ToldJob>& known) const;
 
   const std::string name_;
   std::mt19937 random_;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,7 +35,7 @@ struct ServerTimes {
 };
 
 // The programs and their flags. Without HTTP. `data`: a folder; the store is SQLite's in it, or PostgreSQL's (test_store.h).
-// `programs`: the folder that they lie in, ending with a slash; empty: this build's.
+// `programs`: the folder that they lie in, ending with a slash; empty: this build's (other_build.h has those of another).
 std::vector<std::string> ServerCommand(const std::string& address, const std::string& data, const ServerTimes& times = {},
                                        const std::string& programs = "");
 std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots, const std::string& runs,
@@ -65,6 +66,8 @@ class ServiceProcesses {
   // `programs` as ServerCommand takes it.
   pid_t StartServerAt(const std::string& address, const ServerTimes& times, const std::string& programs = "") const;
 
+  // Program and arguments, in the folder and found as all others are. Does not wait; it is killed with them, or by Kill().
+  pid_t Start(std::vector<std::string> words) const { return processes_.Start(std::move(words)); }
   // Does not wait. `servers`: as --server takes them; empty: that of address().
   pid_t StartAgent(const std::string& name, int slots, const std::string& servers = "", const std::string& programs = "") const;
   // SIGKILL, also of one that is stopped, and waits for its end. 0: nothing.
@@ -77,6 +80,8 @@ class ServiceProcesses {
   v1::ControlPlane::Stub& stub() const { return *stub_; }
   std::string Path(const std::string& name) const { return processes_.Path(name); }
   std::string StoreUrl() const { return store::TestStoreUrl(Path("data")); }  // of a server that has ended (test_store.h)
+  // Where a process that was started writes: "stdout", "stderr".
+  std::string OutputOf(pid_t process, const std::string& stream) const { return processes_.OutputOf(process, stream); }
   // The last lines of what the server (each of them) and the agents have said.
   std::string LastWords(size_t bytes_each) const;
 
