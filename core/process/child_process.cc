@@ -131,7 +131,8 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   if (failed.error == 0) return pid;
   waitpid(pid, nullptr, 0);
   if (failed.of_user)
-    return absl::PermissionDeniedError(absl::StrCat("a process cannot become user ", spec.user->name, ": ", std::strerror(failed.error)));
+    return absl::PermissionDeniedError(
+        absl::StrCat("a process cannot become user ", spec.user->name, ": ", std::strerror(failed.error)));
   const std::string as = spec.user ? absl::StrCat(" by user ", spec.user->name) : "";
   return FieldError("trainer program", spec.arguments[0], absl::StrCat("cannot be run", as, ": ", std::strerror(failed.error)),
                     absl::StatusCode::kNotFound);

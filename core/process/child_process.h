@@ -20,8 +20,8 @@ struct ChildSpec {
   std::vector<int> inherited;          // descriptors the child keeps, under the same numbers; all others must be close-on-exec
   std::optional<int> cpu;              // the one processor it runs on
   std::string log_path;                // stdout and stderr are appended to it; empty: inherited
-  // As whom it runs, with nothing of this process but what is said here (other_user.h): no descriptor that is not `inherited`, and
-  // no environment but this one.
+  // As whom it runs, with nothing of this process but what is said here (other_user.h): no descriptor that is not `inherited`,
+  // and no environment but this one.
   std::optional<OtherUser> user = std::nullopt;
   std::vector<std::string> environment = {};  // with `user`: NAME=VALUE
 };

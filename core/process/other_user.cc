@@ -97,7 +97,8 @@ absl::StatusOr<OtherUser> LookUp(std::string_view field, const std::string& name
   if (error != 0)
     return FieldError(field, name, absl::StrCat("cannot be looked up: ", std::strerror(error)), absl::StatusCode::kUnavailable);
   if (found == nullptr)
-    return FieldError(field, name, "is no user of this host (`getent passwd` lists them): give the name of one, or make it with useradd");
+    return FieldError(field, name,
+                      "is no user of this host (`getent passwd` lists them): give the name of one, or make it with useradd");
   OtherUser user{.name = name, .uid = entry.pw_uid, .gid = entry.pw_gid, .groups = {}, .home = entry.pw_dir};
   int count = static_cast<int>(kMostGroups);
   user.groups.resize(kMostGroups);
@@ -152,9 +153,11 @@ bool IsEmpty(int folder) {
 
 absl::StatusOr<OtherUser> FindOtherUser(std::string_view field, const std::string& name) {
   ASSIGN_OR_RETURN(OtherUser user, LookUp(field, name));
-  if (user.uid == 0) return FieldError(field, name, "may do everything on this host: name a user that may do little, made for this");
+  if (user.uid == 0)
+    return FieldError(field, name, "may do everything on this host: name a user that may do little, made for this");
   if (user.uid == geteuid())
-    return FieldError(field, name, "is the user that this process runs as, which keeps nothing apart: start it as root, or leave this out");
+    return FieldError(field, name,
+                      "is the user that this process runs as, which keeps nothing apart: start it as root, or leave this out");
   if (!HasCapability(CAP_SETUID) || !HasCapability(CAP_SETGID))
     return FieldError(field, name,
                       absl::StrCat("cannot be switched to by user ", geteuid(),
@@ -236,8 +239,8 @@ absl::Status GiveFolder(std::string_view field, const std::string& parent, const
   if (facts.st_uid == user.uid) return absl::OkStatus();
   if (!is_empty || facts.st_uid != geteuid())
     return FieldError(field, path,
-                      absl::StrCat("belongs to user ", facts.st_uid, ", and trainers run as ", user.name, ": `chown -R ", user.name,
-                                   "` it, where they are to go on with what is in it"),
+                      absl::StrCat("belongs to user ", facts.st_uid, ", and trainers run as ", user.name, ": `chown -R ",
+                                   user.name, "` it, where they are to go on with what is in it"),
                       absl::StatusCode::kFailedPrecondition);
   if (fchown(folder.number(), user.uid, user.gid) == 0) return absl::OkStatus();
   return FieldError(field, path, absl::StrCat("cannot be given to user ", user.name, ": ", std::strerror(errno)),

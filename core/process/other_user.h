@@ -33,8 +33,8 @@ inline constexpr int64_t kMostFilesOfChild = 65'536;   // RLIMIT_NOFILE
 absl::StatusOr<OtherUser> FindOtherUser(std::string_view field, const std::string& name);
 
 // From here on the calling thread, and threads that it starts, have the rights of the user and no capability; the rest of the
-// process keeps its own. For good; OK where the thread does so already. It keeps nobody from the process's rights who can run code
-// in it. Errors: Internal; then the thread must do nothing more with files.
+// process keeps its own. For good; OK where the thread does so already. It keeps nobody from the process's rights who can run
+// code in it. Errors: Internal; then the thread must do nothing more with files.
 absl::Status ActAs(const OtherUser& user);
 
 // Runs `work` on a thread of its own that acts as the user, and waits for it. Errors: those of ActAs; then it has not run.
@@ -54,8 +54,8 @@ std::vector<std::string> EnvironmentOf(const OtherUser& user, bool with_keys);
 
 // Makes the folder PARENT/NAME for the user, which may not write in PARENT, or sees that it is there and the user's. Where this
 // process may not make it either, that is left to the user, who may be let (a network file system that knows no root). Errors, as
-// FieldErrors of `field`: it is another's, or no folder; ResourceExhausted if the disk is full. Not for a thread that acts as a user
-// unless the folder is there.
+// FieldErrors of `field`: it is another's, or no folder; ResourceExhausted if the disk is full. Not for a thread that acts as a
+// user, unless the folder is there.
 absl::Status GiveFolder(std::string_view field, const std::string& parent, const std::string& name, const OtherUser& user);
 
 }  // namespace legoai::launch

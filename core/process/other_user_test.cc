@@ -95,7 +95,8 @@ TEST_F(OtherUserTest, AChildHasNothingOfRoot) {
   ASSERT_EQ(setenv("LEGOAI_TOKEN", "secret", 1), 0);
   ASSERT_EQ(setenv("AWS_SECRET_ACCESS_KEY", "secret", 1), 0);
   ASSERT_EQ(setenv("NCCL_DEBUG", "WARN", 1), 0);
-  const std::string said = Say(absl::StrCat("cat ", secret, "; cat /proc/self/status /proc/self/limits; echo fds: /proc/$$/fd/*; env"));
+  const std::string said =
+      Say(absl::StrCat("cat ", secret, "; cat /proc/self/status /proc/self/limits; echo fds: /proc/$$/fd/*; env"));
   close(open_secret);
   EXPECT_THAT(said, HasSubstr("Permission denied"));
   EXPECT_THAT(said, Not(HasSubstr("the agent's token")));

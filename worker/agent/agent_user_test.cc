@@ -147,8 +147,9 @@ TEST_F(TrainerUserTest, TrainsSavesGoesOnAndExports) {
 TEST_F(TrainerUserTest, LinksThatATrainerPlantsLeadNowhere) {
   const std::string victim = fs::absolute(folder()).string() + "/victim";
   fs::create_directory(victim);
-  TrainerBegins(absl::StrCat("cd ", EpochFolder(1), "\nrm -f logs/rank-0.log run.json\nln -s ", secret_, " logs/rank-0.log\nln -s ",
-                             secret_, " run.json\nln -s ", secret_, " flight/rank-0\nln -s ", victim, " ../epoch-2\nexit 7"));
+  TrainerBegins(absl::StrCat("cd ", EpochFolder(1), "\nrm -f logs/rank-0.log run.json\nln -s ", secret_,
+                             " logs/rank-0.log\nln -s ", secret_, " run.json\nln -s ", secret_, " flight/rank-0\nln -s ", victim,
+                             " ../epoch-2\nexit 7"));
   ASSERT_TRUE(BeginAsNobody(Attempt(1, 1)));
   ASSERT_TRUE(AwaitEnd(1));
   EXPECT_THAT(server_.Get().Ended(1)->error().message(), HasSubstr("exited with code 7"));
@@ -180,7 +181,8 @@ TEST_F(TrainerUserTest, AJobOfRootIsRefusedByName) {
   ASSERT_EQ(AwaitExit(), 0);
   ASSERT_TRUE(BeginAsNobody(Attempt(2, 1)));
   ASSERT_TRUE(AwaitEnd(2));
-  EXPECT_THAT(server_.Get().Ended(2)->error().message(), HasSubstr("belongs to user 0, and trainers run as nobody: `chown -R nobody`"));
+  EXPECT_THAT(server_.Get().Ended(2)->error().message(),
+              HasSubstr("belongs to user 0, and trainers run as nobody: `chown -R nobody`"));
 }
 
 TEST_F(TrainerUserTest, TheMachineIsCheckedAsThatUser) {
@@ -211,7 +213,7 @@ TEST_F(TrainerUserTest, WhatCannotBeIsRefusedAtTheStart) {
   std::ofstream(token) << "token\n";
   ASSERT_EQ(chmod(token.c_str(), 0600), 0);
   ASSERT_EQ(chown(token.c_str(), uid_, uid_), 0);
-  refused({"--trainer_user=nobody", "--token_file=" + token}, "may be read by user nobody (--trainer_user): make it this agent's");
+  refused({"--trainer_user=nobody", "--token_file=" + token}, "may be read by user nobody (--trainer_user): make it");
   fs::create_directory(folder() + "/closed");
   ASSERT_EQ(chmod((folder() + "/closed").c_str(), 0700), 0);
   refused({"--trainer_user=nobody", "--runs=" + folder() + "/closed/runs"}, "is closed to user nobody");

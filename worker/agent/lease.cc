@@ -190,8 +190,8 @@ launch::TrainOutcome Lease::NothingHadBegun() const {
   return outcome;
 }
 
-// Trainers of another user may have put links where they write, to what only this agent may read or remove: whoever of its threads
-// looks there has no more rights than they.
+// Trainers of another user may have put links where they write, to what only this agent may read or remove: whichever of its
+// threads looks there has no more rights than they.
 absl::Status Lease::ActAsTrainers() const {
   const auto& user = services_.options.trainer_user;
   return user ? launch::ActAs(*user) : absl::OkStatus();

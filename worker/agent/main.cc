@@ -83,8 +83,8 @@ ABSL_FLAG(std::vector<std::string>, labels, {},
           "NAME=VALUE with commas between them; rack and nvlink-domain say which workers are near each other");
 ABSL_FLAG(std::string, trainer, "", "program of the ranks; legoai-trainer beside this program if not given");
 ABSL_FLAG(std::string, trainer_user, "",
-          "the user as whom it runs: one without rights, from whom this agent's token, keys and other files are closed; the agent's "
-          "own if not given. Needs root, or CAP_SETUID and CAP_SETGID");
+          "the user as whom it runs: one without rights, to whom this agent's token, keys and other files are closed; the "
+          "agent's own if not given. Needs root, or CAP_SETUID and CAP_SETGID");
 ABSL_FLAG(int64_t, telemetry_mb, 64,
           "megabytes of metrics, log lines and traces of steps that are kept while the server is away");
 ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(60), "time for trainers to save and stop when the agent is asked to end");
@@ -242,13 +242,16 @@ absl::Status CheckAccess(const AgentOptions& options, const launch::OtherUser& u
   const absl::StatusCode denied = absl::StatusCode::kPermissionDenied;
   const std::string name = absl::StrCat("user ", user.name, " (--trainer_user)");
   if (!May(options.trainer, X_OK))
-    return FieldError("--trainer", options.trainer, absl::StrCat("cannot be run by ", name, ": open it, and the folders above it"), denied);
+    return FieldError("--trainer", options.trainer,
+                      absl::StrCat("cannot be run by ", name, ": open it, and the folders above it"), denied);
   if (!May(options.runs, X_OK))
-    return FieldError("--runs", options.runs, absl::StrCat("is closed to ", name, ": open it, and the folders above it"), denied);
+    return FieldError("--runs", options.runs, absl::StrCat("is closed to ", name, ": open it, and the folders above it"),
+                      denied);
   const std::pair<const char*, std::string> secrets[] = {{"--token_file", options.token_file}, {"--tls_key", options.security.key}};
   for (const auto& [field, path] : secrets) {
     if (!path.empty() && May(path, R_OK))
-      return FieldError(field, path, absl::StrCat("may be read by ", name, ": make it this agent's alone (chmod 600, chown)"), denied);
+      return FieldError(field, path, absl::StrCat("may be read by ", name, ": make it this agent's alone (chmod 600, chown)"),
+                        denied);
   }
   return absl::OkStatus();
 }
