@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -247,7 +248,8 @@ absl::Status CheckAccess(const AgentOptions& options, const launch::OtherUser& u
   if (!May(options.runs, X_OK))
     return FieldError("--runs", options.runs, absl::StrCat("is closed to ", name, ": open it, and the folders above it"),
                       denied);
-  const std::pair<const char*, std::string> secrets[] = {{"--token_file", options.token_file}, {"--tls_key", options.security.key}};
+  const std::pair<const char*, std::string> secrets[] = {{"--token_file", options.token_file},
+                                                         {"--tls_key", options.security.key}};
   for (const auto& [field, path] : secrets) {
     if (!path.empty() && May(path, R_OK))
       return FieldError(field, path, absl::StrCat("may be read by ", name, ": make it this agent's alone (chmod 600, chown)"),
