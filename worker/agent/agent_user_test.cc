@@ -91,8 +91,10 @@ void ExpectRunsAs(pid_t pid, const passwd& user) {
   EXPECT_THAT(environment, Contains(absl::StrCat("HOME=", user.pw_dir)));
   EXPECT_THAT(environment, Contains("USER=nobody"));
   EXPECT_THAT(environment, Not(Contains(HasSubstr(kSecret))));
-  for (const auto& descriptor : fs::directory_iterator(process + "/fd"))
-    EXPECT_THAT(fs::read_symlink(descriptor.path()).string(), Not(HasSubstr("/secret")));
+  for (const auto& descriptor : fs::directory_iterator(process + "/fd")) {
+    std::error_code closed_since;
+    EXPECT_THAT(fs::read_symlink(descriptor.path(), closed_since).string(), Not(HasSubstr("/secret")));
+  }
 }
 
 TEST_F(TrainerUserTest, TrainsSavesGoesOnAndExports) {
@@ -189,9 +191,11 @@ TEST_F(TrainerUserTest, TheMachineIsCheckedAsThatUser) {
   StartAgent({"--trainer_user=nobody", "--check=true"});
   std::optional<v1::MachineCheck> check;
   ASSERT_TRUE(server_.Await([&](const State& state) {
-    for (const v1::Heartbeat& heartbeat : state.heartbeats) {
-      if (heartbeat.health().has_check() && !heartbeat.health().checking()) check = heartbeat.health().check();
-    }
+    const auto look = [&](const v1::WorkerHealth& health) {
+      if (health.has_check() && !health.checking()) check = health.check();
+    };
+    for (const v1::Hello& hello : state.hellos) look(hello.worker().health());
+    for (const v1::Heartbeat& heartbeat : state.heartbeats) look(heartbeat.health());
     return check.has_value();
   }));
   EXPECT_EQ(check->results_size(), 4) << "the disk, two slots, and what connects them";
