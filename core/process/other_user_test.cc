@@ -91,7 +91,10 @@ class OtherUserTest : public ::testing::Test {
 
 TEST_F(OtherUserTest, AChildHasNothingOfRoot) {
   const std::string secret = Secret();
-  const int open_secret = open(secret.c_str(), O_RDONLY);  // not close-on-exec
+  const int opened = open(secret.c_str(), O_RDONLY);
+  const int open_secret = fcntl(opened, F_DUPFD, 50);  // not close-on-exec, and none of the shell's own
+  close(opened);
+  ASSERT_GE(open_secret, 50);
   ASSERT_EQ(setenv("LEGOAI_TOKEN", "secret", 1), 0);
   ASSERT_EQ(setenv("AWS_SECRET_ACCESS_KEY", "secret", 1), 0);
   ASSERT_EQ(setenv("NCCL_DEBUG", "WARN", 1), 0);
