@@ -2,9 +2,14 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <pwd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,7 +77,9 @@ class OtherUserTest : public ::testing::Test {
 
   // What a child of the user says, whose standard output goes to a file that this thread, or the user, opens.
   std::string Say(const std::string& script, std::vector<int> inherited = {}) {
-    const std::string log = folder_ + "/said";
+    return SayTo(folder_ + "/said", script, std::move(inherited));
+  }
+  std::string SayTo(const std::string& log, const std::string& script, std::vector<int> inherited = {}) {
     ChildSpec spec;
     spec.arguments = {"/bin/sh", "-c", script};
     spec.inherited = std::move(inherited);
@@ -229,6 +236,42 @@ TEST_F(OtherUserTest, AFolderIsGivenOnlyWhereItIsNobodysYet) {
   EXPECT_EQ(OwnerOf(folder_ + "/target"), 0u);
   std::ofstream(folder_ + "/file") << "";
   EXPECT_THAT(give("file").message(), HasSubstr("is no folder"));
+}
+
+// An agent of a user of its own that has these two alone.
+TEST_F(OtherUserTest, TwoCapabilitiesDoWithoutRoot) {
+  ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
+  EXPECT_TRUE(checkpoint::PassesInChild([this] {
+    const passwd* const daemon = getpwnam("daemon");
+    ASSERT_NE(daemon, nullptr);
+    ASSERT_EQ(prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0), 0);
+    ASSERT_EQ(setgroups(0, nullptr), 0);
+    ASSERT_EQ(setresgid(daemon->pw_gid, daemon->pw_gid, daemon->pw_gid), 0);
+    ASSERT_EQ(setresuid(daemon->pw_uid, daemon->pw_uid, daemon->pw_uid), 0);
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct two[_LINUX_CAPABILITY_U32S_3] = {};
+    two[0].permitted = two[0].effective = CAP_TO_MASK(CAP_SETUID) | CAP_TO_MASK(CAP_SETGID);
+    ASSERT_EQ(syscall(SYS_capset, &header, two), 0);
+    ASSERT_TRUE(FindOtherUser("--trainer_user", "nobody").ok());
+    const auto expect_nothing_left = [this](const std::string& said) {
+      const std::vector<std::string> lines = absl::StrSplit(said, '\n');
+      EXPECT_THAT(lines, Contains(absl::StrCat("Uid:\t", user_.uid, "\t", user_.uid, "\t", user_.uid, "\t", user_.uid)));
+      for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+        EXPECT_THAT(lines, Contains(absl::StrCat(set, ":\t0000000000000000")));
+      EXPECT_THAT(lines, Contains("NoNewPrivs:\t1"));
+    };
+    expect_nothing_left(Say("cat /proc/self/status"));
+    std::string said, own;
+    ASSERT_EQ(RunAs(user_,
+                    [&] {
+                      std::ifstream status("/proc/thread-self/status");
+                      own.assign(std::istreambuf_iterator<char>(status), std::istreambuf_iterator<char>());
+                      said = SayTo(folder_ + "/said-by-thread", "cat /proc/self/status");
+                    }),
+              absl::OkStatus());
+    EXPECT_THAT(own, HasSubstr("CapEff:\t0000000000000000\n"));
+    expect_nothing_left(said);
+  }));
 }
 
 // As another user than root: there is nothing to switch with, and itself is no other.

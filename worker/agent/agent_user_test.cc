@@ -151,7 +151,7 @@ TEST_F(TrainerUserTest, LinksThatATrainerPlantsLeadNowhere) {
   fs::create_directory(victim);
   TrainerBegins(absl::StrCat("cd ", EpochFolder(1), "\nrm -f logs/rank-0.log run.json\nln -s ", secret_,
                              " logs/rank-0.log\nln -s ", secret_, " run.json\nln -s ", secret_, " flight/rank-0\nln -s ", victim,
-                             " ../epoch-2\nexit 7"));
+                             " ../epoch-2\nmkdir -p ../epoch-3/logs\nln -s ", secret_, " ../epoch-3/logs/rank-0.log\nexit 7"));
   ASSERT_TRUE(BeginAsNobody(Attempt(1, 1)));
   ASSERT_TRUE(AwaitEnd(1));
   EXPECT_THAT(server_.Get().Ended(1)->error().message(), HasSubstr("exited with code 7"));
@@ -162,6 +162,14 @@ TEST_F(TrainerUserTest, LinksThatATrainerPlantsLeadNowhere) {
   ASSERT_TRUE(AwaitEnd(2));
   EXPECT_THAT(server_.Get().Ended(2)->error().message(), HasSubstr("Permission denied"));
   EXPECT_TRUE(fs::is_empty(victim));
+
+  // One that is refused before anything is made for it looks for last lines all the same.
+  v1::ToAgent misplaced = Attempt(3, 1);
+  misplaced.mutable_start()->mutable_placement()->set_slots(2);
+  server_.Send(misplaced);
+  ASSERT_TRUE(AwaitEnd(3));
+  EXPECT_THAT(server_.Get().Ended(3)->error().message(), HasSubstr("placement"));
+  for (const std::string& line : server_.Get().Logs()) EXPECT_THAT(line, Not(HasSubstr(kSecret)));
   EXPECT_EQ(Contents(secret_), absl::StrCat(kSecret, "\n"));
   EXPECT_EQ(OwnerOf(secret_), 0u);
 }

@@ -207,7 +207,8 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   // A slash at its end would be doubled in the paths below it.
   options.runs = (std::filesystem::absolute(absl::GetFlag(FLAGS_runs), error) / "").lexically_normal().parent_path().string();
   std::filesystem::create_directories(options.runs, error);
-  if (error || access(options.runs.c_str(), W_OK) != 0) {
+  // Where it is the trainers', this agent need not write in it.
+  if (error || (absl::GetFlag(FLAGS_trainer_user).empty() && access(options.runs.c_str(), W_OK) != 0)) {
     return FieldError("--runs", options.runs, absl::StrCat("cannot be written", error ? ": " + error.message() : ""));
   }
   options.data_roots = absl::GetFlag(FLAGS_data_roots);
@@ -248,6 +249,8 @@ absl::Status CheckAccess(const AgentOptions& options, const launch::OtherUser& u
   if (!May(options.runs, X_OK))
     return FieldError("--runs", options.runs, absl::StrCat("is closed to ", name, ": open it, and the folders above it"),
                       denied);
+  if (access(options.runs.c_str(), W_OK) != 0 && !May(options.runs, W_OK))  // access() asks for this agent
+    return FieldError("--runs", options.runs, absl::StrCat("can be written neither by this agent nor by ", name), denied);
   const std::pair<const char*, std::string> secrets[] = {{"--token_file", options.token_file},
                                                          {"--tls_key", options.security.key}};
   for (const auto& [field, path] : secrets) {
