@@ -27,12 +27,24 @@ namespace {
 
 // Everything the child does before exec: only calls that are safe after fork in a process with threads.
 struct ChildPlan {
-  std::vector<char*> argv;
+  std::vector<char*> argv, environment;
   const std::vector<int>* inherited;
+  const OtherUser* user = nullptr;
   std::optional<int> cpu;
   int null_fd = -1, log_fd = -1, error_fd = -1;
   pid_t parent = 0;
 };
+
+// What the child says where it does not come to exec.
+struct ChildError {
+  int error = 0;        // errno; 0: it has come there
+  bool of_user = false;  // it could not become its user
+};
+
+[[noreturn]] void GiveUp(const ChildPlan& plan, const ChildError& error) {
+  [[maybe_unused]] const ssize_t written = write(plan.error_fd, &error, sizeof(error));
+  _exit(127);
+}
 
 void ResetSignals() {
   sigset_t none;
@@ -43,7 +55,11 @@ void ResetSignals() {
 
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (plan.user != nullptr) {
+    if (const int error = BecomeForGood(*plan.user); error != 0) GiveUp(plan, {error, /*of_user=*/true});
+    CloseAllOnExec();
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a change of user takes it back
   if (getppid() != plan.parent) _exit(1);  // the parent died before prctl
   ResetSignals();
   if (plan.cpu) {
@@ -58,33 +74,40 @@ void ResetSignals() {
     dup2(plan.log_fd, STDERR_FILENO);
   }
   for (int fd : *plan.inherited) fcntl(fd, F_SETFD, 0);
-  execv(plan.argv[0], plan.argv.data());
-  const int error = errno;
-  [[maybe_unused]] const ssize_t written = write(plan.error_fd, &error, sizeof(error));
-  _exit(127);
+  execve(plan.argv[0], plan.argv.data(), plan.user == nullptr ? environ : plan.environment.data());
+  GiveUp(plan, {errno});
 }
 
-// What exec said: 0, or its errno. The pipe closes when exec succeeds.
-int AwaitExec(int fd) {
-  int error = 0;
+// The pipe closes when exec succeeds.
+ChildError AwaitExec(int fd) {
+  ChildError error;
   ssize_t got;
   do {
     got = read(fd, &error, sizeof(error));
   } while (got < 0 && errno == EINTR);
-  return got == sizeof(error) ? error : 0;
+  return got == sizeof(error) ? error : ChildError();
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 }  // namespace
 
 absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   ChildPlan plan;
-  for (const std::string& argument : spec.arguments) plan.argv.push_back(const_cast<char*>(argument.c_str()));
-  plan.argv.push_back(nullptr);
+  plan.argv = Pointers(spec.arguments);
+  plan.environment = Pointers(spec.environment);
+  plan.user = spec.user ? &*spec.user : nullptr;
   plan.inherited = &spec.inherited;
   plan.cpu = spec.cpu;
   plan.parent = getpid();
   if (!spec.log_path.empty()) {
-    plan.log_fd = open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    // Without O_NONBLOCK a pipe that nobody reads would be waited for.
+    plan.log_fd = open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
     if (plan.log_fd < 0) return FieldError("log file", spec.log_path, absl::StrCat("cannot be written: ", std::strerror(errno)));
   }
   plan.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -102,12 +125,16 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   close(pipe_fds[1]);
   if (plan.null_fd >= 0) close(plan.null_fd);
   if (plan.log_fd >= 0) close(plan.log_fd);
-  const int exec_error = pid > 0 ? AwaitExec(pipe_fds[0]) : 0;
+  const ChildError failed = pid > 0 ? AwaitExec(pipe_fds[0]) : ChildError();
   close(pipe_fds[0]);
   if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("cannot start a process: ", std::strerror(fork_error)));
-  if (exec_error == 0) return pid;
+  if (failed.error == 0) return pid;
   waitpid(pid, nullptr, 0);
-  return FieldError("trainer program", spec.arguments[0], absl::StrCat("cannot be run: ", std::strerror(exec_error)),
+  if (failed.of_user)
+    return absl::PermissionDeniedError(
+        absl::StrCat("a process cannot become user ", spec.user->name, ": ", std::strerror(failed.error)));
+  const std::string as = spec.user ? absl::StrCat(" by user ", spec.user->name) : "";
+  return FieldError("trainer program", spec.arguments[0], absl::StrCat("cannot be run", as, ": ", std::strerror(failed.error)),
                     absl::StatusCode::kNotFound);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/process/other_user.h"
 
 namespace legoai::launch {
 
@@ -19,10 +20,14 @@ struct ChildSpec {
   std::vector<int> inherited;          // descriptors the child keeps, under the same numbers; all others must be close-on-exec
   std::optional<int> cpu;              // the one processor it runs on
   std::string log_path;                // stdout and stderr are appended to it; empty: inherited
+  // As whom it runs, with nothing of this process but what is said here (other_user.h): no descriptor that is not `inherited`,
+  // and no environment but this one.
+  std::optional<OtherUser> user = std::nullopt;
+  std::vector<std::string> environment = {};  // with `user`: NAME=VALUE
 };
 
 // The child leads its own process group (a terminal's Ctrl-C does not reach it), has default signal handling, and is killed when
-// the calling thread ends. Errors: FieldError naming the program if it cannot be run.
+// the calling thread ends. Errors: FieldError naming the program if it cannot be run; PermissionDenied: it cannot be that user.
 absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec);
 
 // How a reaped child ended: "killed by signal 9 (Killed)", "exited with code 1".

@@ -144,7 +144,7 @@ absl::Status RunDirectory::WriteRun(const v1::Run& run) const {
 absl::Status RunDirectory::OpenMetrics() {
   const std::string path = MetricsPath(path_);
   ASSIGN_OR_RETURN(const int64_t complete, CompleteBytes(path));
-  metrics_fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  metrics_fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   if (metrics_fd_ < 0) return checkpoint::FileError(path, "cannot open", errno);
   if (ftruncate(metrics_fd_, complete) != 0) return checkpoint::FileError(path, "cannot cut off a torn line of", errno);
   return absl::OkStatus();

@@ -220,6 +220,7 @@ void Agent::Check(bool takes_back) {
   const v1::Worker& worker = options_.worker;
   CheckPlan plan{.trainer = options_.trainer,
                  .runs = options_.runs,
+                 .user = options_.trainer_user,
                  .worker = worker.name(),
                  .slots = slots,
                  .gpus = slots_.GpusOf(slots),

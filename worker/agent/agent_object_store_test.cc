@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "core/objectstore/testing/versitygw.h"
 #include "core/process/child_process.h"
 #include "core/process/run_directory.h"
@@ -151,6 +152,19 @@ TEST_F(AgentObjectStoreTest, AStoreThatRefusesEndsTheAttemptWithTheReason) {
     EXPECT_EQ(line.find(objectstore::kTestSecret), std::string::npos);
     EXPECT_EQ(line.find("another"), std::string::npos) << line;
   }
+}
+
+// Who runs as another user gets little of the agent's environment, but these it cannot do without.
+TEST_F(AgentObjectStoreTest, TrainersOfAnotherUserHaveTheKeys) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root has trainers of another user";
+  const absl::Status open = checkpoint::OpenToOthers({std::filesystem::current_path(), folder(), request_.trainer});
+  if (!open.ok()) GTEST_SKIP() << open;
+  StartAgent({"--trainer_user=nobody"});
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 1));
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_FALSE(server_.Get().Ended(1)->has_error()) << server_.Get().Ended(1)->error().message();
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Root(1)), ElementsAre(2, 4, 6));
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
+#include "proto/read_file.h"
 #include "proto/text.h"
 
 namespace legoai::agent {
@@ -64,13 +63,15 @@ bool StepLines::Wants(const v1::StepMetrics& metrics, int64_t now_us) {
 }
 
 std::vector<std::string> LastLines(const std::string& path, size_t lines, int64_t bytes) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const int64_t size = file ? static_cast<int64_t>(file.tellg()) : 0;
-  if (size <= 0) return {};
+  const auto file = OpenRegularFile(path);
+  if (!file.ok()) return {};
+  const int64_t size = lseek(*file, 0, SEEK_END);
   // One byte more tells whether the first line is whole.
   const int64_t begin = std::max<int64_t>(0, size - bytes - 1);
-  file.seekg(begin);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text(static_cast<size_t>(std::max<int64_t>(0, size - begin)), '\0');
+  const ssize_t got = pread(*file, text.data(), text.size(), begin);
+  close(*file);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
   if (begin > 0) text.erase(0, std::min(text.find('\n'), text.size()));
   std::vector<std::string> all = absl::StrSplit(text, '\n', absl::SkipEmpty());
   if (all.size() > lines) all.erase(all.begin(), all.end() - static_cast<int64_t>(lines));

@@ -132,7 +132,11 @@ void Lease::RunInBackground(std::function<void()> work) {
   ++background_running_;
   const MutexLock lock(background_mutex_);
   background_threads_.emplace_back([this, work = std::move(work)] {
-    work();
+    if (const absl::Status acts = ActAsTrainers(); acts.ok()) {
+      work();
+    } else {
+      Log("error", std::string(acts.message()));
+    }
     --background_running_;
     services_.ended();
   });
@@ -154,6 +158,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   ASSIGN_OR_RETURN(auto request, AttemptRequest(start_, directory, services_.options.trainer, services_.options.worker.device()));
   request.data_roots = services_.options.data_roots;
   request.checkpoint_roots = services_.options.checkpoint_roots;
+  request.user = services_.options.trainer_user;
   // Before anything is there, or is changed in what it is to go on from.
   RETURN_IF_ERROR(launch::CheckCheckpointRoots(request.recipe, directory, request.checkpoint_roots));
   if (start_.has_resume_step())
@@ -188,6 +193,22 @@ launch::TrainOutcome Lease::NothingHadBegun() const {
   return outcome;
 }
 
+// Trainers of another user may have put links where they write, to what only this agent may read or remove: whichever of its
+// threads looks there has no more rights than they.
+absl::Status Lease::ActAsTrainers() const {
+  const auto& user = services_.options.trainer_user;
+  return user ? launch::ActAs(*user) : absl::OkStatus();
+}
+
+// The one thing of a job that its trainers may not make themselves.
+absl::Status Lease::GiveJobFolder() const {
+  const auto& user = services_.options.trainer_user;
+  if (!user) return absl::OkStatus();
+  const std::string job = directory_.substr(0, directory_.rfind('/'));
+  const size_t name = job.rfind('/');
+  return launch::GiveFolder("--runs", job.substr(0, name), job.substr(name + 1), *user);
+}
+
 // As soon as the disk has room for it.
 absl::Status Lease::MakeDirectory(const std::string& directory) {
   const auto waits = [this](const std::string& why) {
@@ -197,6 +218,8 @@ absl::Status Lease::MakeDirectory(const std::string& directory) {
     ReportProgress(progress);
   };
   const auto make = [&] {
+    RETURN_IF_ERROR(GiveJobFolder());
+    RETURN_IF_ERROR(ActAsTrainers());
     const absl::Status made = MakeEpochDirectory(directory);
     return made.ok() && start_.has_gang() && !IsMember() ? WriteGangNote(directory, start_) : made;
   };
@@ -206,6 +229,7 @@ absl::Status Lease::MakeDirectory(const std::string& directory) {
 // The first worker makes it, unless what all need is in an object store.
 absl::Status Lease::JoinFolder(const std::string& directory) {
   if (checkpoint::IsInObjectStore(checkpoints_)) return MakeDirectory(directory);
+  RETURN_IF_ERROR(ActAsTrainers());
   return AwaitGangNote(directory, start_, services_.options.gang_folder_wait, [this] { return stopping_ || revoked_; });
 }
 
@@ -418,6 +442,7 @@ void Lease::ReportDump(v1::FlightDump dump) {
 
 // What ranks wrote to stdout and stderr, which is where a crash leaves its reason.
 void Lease::ReportLastLines() {
+  if (!ActAsTrainers().ok()) return;  // an attempt that was refused may have come here without
   for (int64_t rank = 0; rank < start_.world_size(); ++rank) {
     const std::string path = absl::StrCat(launch::LogsPath(directory_), "/rank-", rank, ".log");
     for (const std::string& line : LastLines(path, kLastLines, kLastBytes)) ReportLog("error", line, rank, NowUs());

@@ -74,6 +74,8 @@ class Lease {
  private:
   void Run();
   absl::StatusOr<launch::TrainOutcome> Train();
+  absl::Status ActAsTrainers() const;
+  absl::Status GiveJobFolder() const;
   absl::Status MakeDirectory(const std::string& directory);
   bool IsMember() const { return start_.gang().index() > 0; }  // of a gang, whose first worker tells how it goes
   absl::Status JoinFolder(const std::string& directory);

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "core/checkpoint/files.h"
 #include "core/hardware/check_text.h"
 #include "core/process/child_process.h"
 #include "core/process/framing.h"
@@ -51,6 +52,8 @@ class CheckProcess {
     if (task_.rendezvous_fd() >= 0) spec.inherited.push_back(static_cast<int>(task_.rendezvous_fd()));
     spec.cpu = processor;
     spec.log_path = log_;
+    spec.user = plan.user;
+    if (plan.user) spec.environment = launch::EnvironmentOf(*plan.user, /*with_keys=*/false);
     const auto pid = launch::SpawnChild(spec);
     close(fds[1]);
     pid_ = pid.value_or(-1);
@@ -298,15 +301,43 @@ bool CheckPairs(const CheckPlan& all, LogFolder& logs, const std::function<bool(
   return true;
 }
 
-}  // namespace
-
-std::optional<v1::MachineCheck> CheckTheMachine(const CheckPlan& plan, const std::function<bool()>& given_up) {
+std::optional<v1::MachineCheck> CheckAll(const CheckPlan& plan, const std::function<bool()>& given_up) {
   v1::MachineCheck check;
   LogFolder logs;
   check.set_start_time_us(absl::ToUnixMicros(absl::Now()));
   const Clock::time_point begin = Clock::now();
   if (!CheckDiskAndDevices(plan, logs, given_up, &check) || !CheckPairs(plan, logs, given_up, &check)) return std::nullopt;
   check.set_seconds(std::chrono::duration<double>(Clock::now() - begin).count());
+  return check;
+}
+
+// Trainers may write below RUNS, and not in it.
+constexpr char kCheckFolder[] = ".checks";
+
+v1::MachineCheck FailedBefore(const absl::Status& why) {
+  v1::MachineCheck check;
+  check.set_start_time_us(absl::ToUnixMicros(absl::Now()));
+  v1::CheckResult& result = *check.add_results();
+  result.set_kind(v1::DISK_CHECK);
+  result.set_text(std::string(why.message()));
+  return check;
+}
+
+}  // namespace
+
+std::optional<v1::MachineCheck> CheckTheMachine(const CheckPlan& plan, const std::function<bool()>& given_up) {
+  if (!plan.user) return CheckAll(plan, given_up);
+  std::optional<v1::MachineCheck> check;
+  if (const absl::Status given = launch::GiveFolder("--runs", plan.runs, kCheckFolder, *plan.user); !given.ok())
+    return FailedBefore(given);
+  CheckPlan theirs = plan;
+  theirs.runs = absl::StrCat(plan.runs, "/", kCheckFolder);
+  absl::Status made;
+  const absl::Status acted = launch::RunAs(*plan.user, [&] {
+    made = checkpoint::MakeFolders(theirs.runs);
+    if (made.ok()) check = CheckAll(theirs, given_up);
+  });
+  if (!acted.ok() || !made.ok()) return FailedBefore(acted.ok() ? made : acted);
   return check;
 }
 

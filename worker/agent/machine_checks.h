@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/process/other_user.h"
 #include "proto/legoai/v1/machine_check.pb.h"
 
 namespace legoai::agent {
@@ -18,6 +19,7 @@ namespace legoai::agent {
 struct CheckPlan {
   std::string trainer;  // path of legoai-trainer
   std::string runs;     // the folder
+  std::optional<launch::OtherUser> user = std::nullopt;  // as whom the processes run; unset: as this one
   std::string worker;   // "workers/a": agents that share the folder do not meet there
   std::vector<int64_t> slots;
   std::vector<int> processors = {};    // of each of them; empty: their processes are pinned to none

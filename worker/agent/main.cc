@@ -2,6 +2,7 @@
 // save and stop; the second one kills them. Log lines go to stderr as JSON. Exit codes: 0 asked to end, 1 refused by the server
 // or a start that cannot be, 2 the call was wrong.
 #include <grpcpp/support/channel_arguments.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -24,6 +26,7 @@
 #include "core/process/checkpoint_roots.h"
 #include "core/process/child_process.h"
 #include "core/process/data_roots.h"
+#include "core/process/other_user.h"
 #include "core/process/secret_file.h"
 #include "proto/channel.h"
 #include "proto/errors.h"
@@ -81,6 +84,9 @@ ABSL_FLAG(absl::Duration, gang_folder_wait, absl::Seconds(90),
 ABSL_FLAG(std::vector<std::string>, labels, {},
           "NAME=VALUE with commas between them; rack and nvlink-domain say which workers are near each other");
 ABSL_FLAG(std::string, trainer, "", "program of the ranks; legoai-trainer beside this program if not given");
+ABSL_FLAG(std::string, trainer_user, "",
+          "the user as whom it runs: one without rights, to whom this agent's token, keys and other files are closed; the "
+          "agent's own if not given. Needs root, or CAP_SETUID and CAP_SETGID");
 ABSL_FLAG(int64_t, telemetry_mb, 64,
           "megabytes of metrics, log lines and traces of steps that are kept while the server is away");
 ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(60), "time for trainers to save and stop when the agent is asked to end");
@@ -205,7 +211,8 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   // A slash at its end would be doubled in the paths below it.
   options.runs = (std::filesystem::absolute(absl::GetFlag(FLAGS_runs), error) / "").lexically_normal().parent_path().string();
   std::filesystem::create_directories(options.runs, error);
-  if (error || access(options.runs.c_str(), W_OK) != 0) {
+  // Where it is the trainers', this agent need not write in it.
+  if (error || (absl::GetFlag(FLAGS_trainer_user).empty() && access(options.runs.c_str(), W_OK) != 0)) {
     return FieldError("--runs", options.runs, absl::StrCat("cannot be written", error ? ": " + error.message() : ""));
   }
   options.data_roots = absl::GetFlag(FLAGS_data_roots);
@@ -229,9 +236,48 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   options.device_reason = std::move(worker->device_reason);
   options.trainer = absl::GetFlag(FLAGS_trainer);
   if (!options.trainer.empty()) return options;
-  ASSIGN_OR_RETURN(auto trainer, launch::FindTrainer());
-  options.trainer = std::move(trainer);
+  ASSIGN_OR_RETURN(options.trainer, launch::FindTrainer());
   return options;
+}
+
+// Whether the calling thread may.
+bool May(const std::string& path, int what) { return faccessat(AT_FDCWD, path.c_str(), what, AT_EACCESS) == 0; }
+
+// What trainers need is open to their user, and what is this agent's is not.
+absl::Status CheckAccess(const AgentOptions& options, const launch::OtherUser& user) {
+  const absl::StatusCode denied = absl::StatusCode::kPermissionDenied;
+  const std::string name = absl::StrCat("user ", user.name, " (--trainer_user)");
+  if (!May(options.trainer, X_OK))
+    return FieldError("--trainer", options.trainer,
+                      absl::StrCat("cannot be run by ", name, ": open it, and the folders above it"), denied);
+  if (!May(options.runs, X_OK))
+    return FieldError("--runs", options.runs, absl::StrCat("is closed to ", name, ": open it, and the folders above it"),
+                      denied);
+  if (access(options.runs.c_str(), W_OK) != 0 && !May(options.runs, W_OK))  // access() asks for this agent
+    return FieldError("--runs", options.runs, absl::StrCat("can be written neither by this agent nor by ", name), denied);
+  const std::pair<const char*, std::string> secrets[] = {{"--token_file", options.token_file},
+                                                         {"--tls_key", options.security.key}};
+  for (const auto& [field, path] : secrets) {
+    if (!path.empty() && May(path, R_OK))
+      return FieldError(field, path, absl::StrCat("may be read by ", name, ": make it this agent's alone (chmod 600, chown)"),
+                        denied);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AgentOptions> WithTrainerUser(AgentOptions options) {
+  const std::string name = absl::GetFlag(FLAGS_trainer_user);
+  if (name.empty()) return options;
+  ASSIGN_OR_RETURN(options.trainer_user, launch::FindOtherUser("--trainer_user", name));
+  absl::Status checked;
+  RETURN_IF_ERROR(launch::RunAs(*options.trainer_user, [&] { checked = CheckAccess(options, *options.trainer_user); }));
+  RETURN_IF_ERROR(checked);
+  return options;
+}
+
+std::string TrainersRunAs(const AgentOptions& options) {
+  if (options.trainer_user) return absl::StrCat("user ", options.trainer_user->name, " (", options.trainer_user->uid, ")");
+  return geteuid() == 0 ? "root, as this agent (--trainer_user)" : "this agent's user";
 }
 
 // Signals are taken by one thread: no handler runs in the middle of anything.
@@ -264,6 +310,7 @@ int Main(int argc, char** argv) {
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   if (words.size() > 1) return Fail(log, FieldError("argument", words[1], "is none: options begin with --"), 2);
   auto options = ReadOptions();
+  if (options.ok()) options = WithTrainerUser(*std::move(options));
   const bool is_wrong_call = GetFieldViolation(options.status()) && !absl::IsUnavailable(options.status());
   if (!options.ok()) return Fail(log, options.status(), is_wrong_call ? 2 : 1);
   std::vector<std::string> gpus;
@@ -276,7 +323,7 @@ int Main(int argc, char** argv) {
                          options->device_reason, "), runs in ", options->runs, "; jobs may read from ",
                          options->data_roots.empty() ? "nowhere (--data_roots)" : absl::StrJoin(options->data_roots, ", "),
                          options->checkpoint_roots.empty() ? "" : ", and keep checkpoints in ",
-                         absl::StrJoin(options->checkpoint_roots, ", ")));
+                         absl::StrJoin(options->checkpoint_roots, ", "), "; trainers run as ", TrainersRunAs(*options)));
   if (options->worker.device().kind() == v1::CPU && absl::GetFlag(FLAGS_device_file).empty() && !HasBeenMeasured()) {
     log.Write("warning", "this machine has not been measured, the catalog's cpu stands for it: run `lego hardware --measure`");
   }

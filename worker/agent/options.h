@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/process/other_user.h"
 #include "proto/channel.h"
 #include "proto/legoai/v1/worker.pb.h"
 
@@ -27,6 +29,7 @@ struct AgentOptions {
   std::vector<std::string> data_roots;                  // folders from which jobs may read (core/process/data_roots.h)
   std::vector<std::string> checkpoint_roots;            // where they may save (core/process/checkpoint_roots.h); empty: anywhere
   std::string trainer;                                  // path of legoai-trainer
+  std::optional<launch::OtherUser> trainer_user;        // as whom it runs; unset: as this process
   int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, buffered while the server is away
   absl::Duration first_wait = absl::Milliseconds(100);  // before the second attempt to connect; doubles
   absl::Duration longest_wait = absl::Seconds(5);

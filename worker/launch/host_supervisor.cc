@@ -76,6 +76,8 @@ absl::StatusOr<std::unique_ptr<RankProcess>> HostSupervisor::StartRank(int64_t r
   spec.inherited = {fds[1]};
   if (rendezvous_fd >= 0) spec.inherited.push_back(rendezvous_fd);
   if (options_.pin && !cpus.empty()) spec.cpu = cpus[local_rank % cpus.size()];
+  spec.user = options_.user;
+  spec.environment = options_.environment;
   if (!options_.log_directory.empty()) spec.log_path = absl::StrCat(options_.log_directory, "/rank-", rank, ".log");
   absl::StatusOr<pid_t> pid = SpawnChild(spec);
   close(fds[1]);

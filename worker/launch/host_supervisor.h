@@ -14,11 +14,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/process/other_user.h"
 #include "proto/legoai/v1/gang.pb.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "worker/launch/rank_process.h"
@@ -33,6 +35,8 @@ struct HostOptions {
   bool pin = true;                     // the r-th rank runs on the (r mod n)-th of n processors
   std::vector<int> processors;         // the n processors; empty: AllowedCpus()
   std::vector<std::string> gpus;       // UUID of each rank's GPU; empty: the r-th rank uses the r-th that CUDA shows it
+  std::optional<OtherUser> user;       // as whom they run (core/process/other_user.h); unset: as this process
+  std::vector<std::string> environment;  // of theirs, with `user`
   std::string log_directory;           // stdout and stderr of rank r go to rank-r.log there; empty: they are inherited
   absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank until its first step is done
   absl::Duration train_timeout = absl::Seconds(100);  // and afterwards

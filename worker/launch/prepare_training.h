@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/checkpoint/files.h"
+#include "core/process/other_user.h"
 #include "proto/legoai/v1/checkpoint.pb.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "proto/legoai/v1/model.pb.h"
@@ -49,6 +50,8 @@ struct TrainRequest {
   std::optional<std::vector<std::string>> data_roots;
   // Where its checkpoints must be (checkpoint_roots.h); empty: anywhere.
   std::vector<std::string> checkpoint_roots = {};
+  // As whom ranks run; the thread that calls acts as the same, so that all is theirs. Unset: as this process.
+  std::optional<OtherUser> user = std::nullopt;
 };
 
 // Ranks on all hosts.

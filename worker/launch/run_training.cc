@@ -137,7 +137,7 @@ absl::Status WhenThereIsRoom(const TrainCallbacks& callbacks, StopPipe* stop, co
 absl::Status MakeLogs(const std::string& run_directory, int64_t ranks) {
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const std::string path = absl::StrCat(LogsPath(run_directory), "/rank-", rank, ".log");
-    const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
     if (descriptor < 0) return checkpoint::FileError(path, "cannot be written", errno);
     close(descriptor);
   }

@@ -18,6 +18,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "proto/status.h"
 
 namespace legoai::checkpoint {
 namespace {
@@ -112,11 +113,17 @@ bool PassesInChild(const std::function<void()>& body) {
   return waitpid(child, &status, 0) == child && status == 0;
 }
 
-absl::Status BecomeNobody(const fs::path& folder) {
+absl::Status OpenToOthers(const std::vector<fs::path>& paths) {
   const fs::path here = fs::current_path();
-  const bool done = unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                    OpenAllAbove(here) && OpenAllAbove(fs::canonical(folder)) && GiveAway(folder) && chdir(here.c_str()) == 0 &&
-                    setgroups(0, nullptr) == 0 && setresgid(kNobody, kNobody, kNobody) == 0 &&
+  bool open = unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  for (const fs::path& path : paths) open = open && OpenAllAbove(fs::canonical(path));
+  if (open && chdir(here.c_str()) == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("root may not open folders to others here: ", std::strerror(errno)));
+}
+
+absl::Status BecomeNobody(const fs::path& folder) {
+  RETURN_IF_ERROR(OpenToOthers({fs::current_path(), folder}));
+  const bool done = GiveAway(folder) && setgroups(0, nullptr) == 0 && setresgid(kNobody, kNobody, kNobody) == 0 &&
                     setresuid(kNobody, kNobody, kNobody) == 0 &&
                     prctl(PR_SET_DUMPABLE, 1) == 0;  // so that it owns its files in /proc
   if (done) return absl::OkStatus();

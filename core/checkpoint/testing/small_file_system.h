@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -34,6 +35,10 @@ absl::Status MountSmallFileSystem(const std::string& path, int64_t bytes);
 
 // Runs `body` in a forked child of this test: whether no expectation failed there, nothing was thrown, and it lived to the end.
 bool PassesInChild(const std::function<void()>& body);
+
+// Opens the folders above each path that are closed to others, in a mount namespace of the calling thread and of what it starts.
+// Only root may call it. Errors: PermissionDenied with what this machine does not let root do.
+absl::Status OpenToOthers(const std::vector<std::filesystem::path>& paths);
 
 // Makes this process the user nobody, without any right of root, who owns `folder` with all that is in it and may read where this
 // process runs: folders above both that are closed to others are open in a mount namespace of this process alone. Only root may
