@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -12,6 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/checkpoint/testing/small_file_system.h"
+#include "core/process/other_user.h"
+#include "worker/agent/epoch_directory.h"
+#include "worker/agent/gang_folder.h"
 #include "worker/agent/testing/agent_test_names.h"
 
 namespace legoai::agent {
@@ -179,6 +183,53 @@ TEST_F(TrainerUserTest, APipeInThePlaceOfALogIsNotWaitedFor) {
   ASSERT_TRUE(BeginAsNobody(Attempt(1, 1)));
   ASSERT_TRUE(AwaitEnd(1));
   EXPECT_TRUE(fs::is_fifo(RankLog(1)));
+}
+
+// The first worker, here this test, and the member have trainers of the same user.
+TEST_F(TrainerUserTest, AMemberOfAGangTrainsInTheFolderOfTheFirst) {
+  const auto user = launch::FindOtherUser("--trainer_user", "nobody");
+  const auto listener = launch::ListenOnLoopback(0);
+  ASSERT_TRUE(user.ok() && listener.ok()) << user.status() << listener.status();
+  close(listener->fd);
+  v1::ToAgent attempt = Attempt(3, 2);
+  v1::StartAttempt& start = *attempt.mutable_start();
+  start.mutable_placement()->set_slots(1);
+  start.mutable_placement()->set_first_rank(1);
+  start.mutable_gang()->set_workers(2);
+  start.mutable_gang()->set_index(1);
+  start.mutable_gang()->set_address("127.0.0.1");
+  start.mutable_gang()->set_port(listener->port);
+  start.mutable_gang()->set_first_worker("workers/first");
+  ASSERT_TRUE(BeginAsNobody(attempt));
+
+  launch::TrainRequest first = request_;
+  first.nproc = 1;
+  first.gang = launch::GangPlace{.hosts = 2, .host = 0, .address = "127.0.0.1", .port = listener->port, .device = "cpu"};
+  first.lease = launch::LeasedAttempt{.attempt = 3, .epoch = 3};
+  first.recipe.mutable_job()->set_dump_folder(EpochFolder(3));
+  first.user = *user;
+  launch::TrainCallbacks callbacks;
+  callbacks.commit = [](int64_t, const std::vector<std::string>&) { return absl::OkStatus(); };
+  launch::StopPipe stop;
+  const fs::path job = fs::path(EpochFolder(3)).parent_path();
+  ASSERT_EQ(launch::GiveFolder("--runs", job.parent_path(), job.filename(), *user), absl::OkStatus());
+  absl::StatusOr<launch::TrainOutcome> outcome = absl::UnknownError("");
+  ASSERT_EQ(launch::RunAs(*user,
+                          [&] {
+                            ASSERT_EQ(MakeEpochDirectory(EpochFolder(3)), absl::OkStatus());
+                            ASSERT_EQ(WriteGangNote(EpochFolder(3), start), absl::OkStatus());
+                            outcome = launch::RunTraining(first, callbacks, &stop);
+                          }),
+            absl::OkStatus());
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->step, 6);
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(3)), ElementsAre(2, 4, 6));
+  for (const char* file : {"/logs/rank-0.log", "/logs/rank-1.log", "/flight/rank-0", "/flight/rank-1"})
+    EXPECT_EQ(OwnerOf(EpochFolder(3) + file), uid_) << file;
+  ASSERT_TRUE(server_.Await([](const State& state) {
+    const auto logs = state.Logs();
+    return std::count(logs.begin(), logs.end(), "the part of workers/tester in attempt 3 has ended") == 1;
+  }));
 }
 
 // Of a job that began without it the trainers could remove nothing, and read no tokens.
