@@ -117,7 +117,7 @@ TEST_F(AgentsTest, FaultySlotsAreNoneAndAWorkerThatIsCheckedHasNoneFree) {
   EXPECT_EQ(agents_.Views()[0].free, 0);
   EXPECT_TRUE(agents_.Views()[0].accepts) << "jobs wait for it";
   health.set_fault("the disk");
-  ASSERT_OK(agents_.TakeHealth(session, health).status());
+  ASSERT_TRUE(agents_.TakeHealth(session, health).ok());
   EXPECT_FALSE(agents_.Views()[0].accepts);
   EXPECT_TRUE(absl::IsNotFound(agents_.TakeHealth(session + 1, health).status()));
   EXPECT_FALSE(agents_.StoredFacts("workers/a")->has_health()) << "it is told anew in each connection";
