@@ -184,7 +184,8 @@ absl::StatusOr<v1::Worker> Controller::CheckWorker(const v1::CheckWorkerRequest&
   if (!place)
     return FieldError("name", request.name(), "is no worker that the server knows: `lego workers` lists them",
                       absl::StatusCode::kNotFound);
-  if (const auto known = agents_.FindWorker(request.name()); known && !known->has_health()) {
+  const auto known = agents_.FindWorker(request.name());
+  if (place->session != 0 && known && !known->has_health()) {
     return FieldError("name", request.name(), "has an agent of an older build, which checks no machine: upgrade it",
                       absl::StatusCode::kFailedPrecondition);
   }

@@ -164,10 +164,17 @@ TEST_F(WorkerHealthTest, AnOperatorHasItChecked) {
   EXPECT_EQ(controller_->CheckWorker(request).status().code(), absl::StatusCode::kNotFound);
   TestAgent agent("b", 2);
   Connect(&agent);
+  EXPECT_THAT(controller_->CheckWorker(request).status().message(), HasSubstr("has an agent of an older build"));
+  EXPECT_FALSE(agent.link.Has([](const ToAgent& message) { return message.has_check(); }));
+  controller_->Disconnected(agent.session);
+  agent.hello.mutable_worker()->mutable_health();
+  Connect(&agent);
   EXPECT_TRUE(controller_->CheckWorker(request).ok());
   EXPECT_TRUE(agent.link.Has([](const ToAgent& message) { return message.has_check(); }));
   controller_->Disconnected(agent.session);
-  EXPECT_EQ(controller_->CheckWorker(request).status().code(), absl::StatusCode::kFailedPrecondition);
+  const absl::Status away = controller_->CheckWorker(request).status();
+  EXPECT_EQ(away.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(away.message(), HasSubstr("is not connected"));
 }
 
 }  // namespace
