@@ -44,7 +44,8 @@ TEST(GpuHealthTest, WhatItMeans) {
   };
   EXPECT_EQ(FaultsOf({.lost = true}, 0)[0].cause, v1::GPU_LOST);
   EXPECT_EQ(FaultsOf({.uncorrected_ecc_errors = 1}, 0)[0].cause, v1::GPU_MEMORY);
-  EXPECT_THAT(reason({.uncorrected_ecc_errors = 1}), HasSubstr("1 ECC error of its memory could not be corrected: drain the worker, stop its agent"));
+  EXPECT_THAT(reason({.uncorrected_ecc_errors = 1}),
+              HasSubstr("1 ECC error of its memory could not be corrected: drain the worker, stop its agent"));
   EXPECT_THAT(reason({.uncorrected_ecc_errors = 5}, 3), HasSubstr("2 ECC errors"));
   EXPECT_EQ(reason({.uncorrected_ecc_errors = 5}, 5), "") << "they were known when it was taken back";
   EXPECT_THAT(reason({.uncorrected_ecc_errors = 1, .remap_pending = true}),
