@@ -85,6 +85,7 @@ test('what is planned is submitted to the project that is shown', () => withPage
 
 test('a config.json is dropped on the Plan page; one that is none is refused', () => withPage(async (page) => {
   await page.goto(`${base}/plan`);
+  await page.waitForSelector('.model-field');
   const drop = (name, text) => page.evaluate(([file, content]) => {
     const data = new DataTransfer();
     data.items.add(new File([content], file));
