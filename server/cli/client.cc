@@ -47,6 +47,11 @@ bool IsAway(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty();
 }
 
+// A server that ends cuts calls off that it has not taken yet, and gRPC calls them cancelled.
+bool IsCutOff(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::CANCELLED && status.error_details().empty();
+}
+
 // gRPC wraps the system's word several times: "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:7420:
 // Failed to connect to remote host: Connection refused".
 std::string SystemsWord(const std::string& message) {
@@ -140,6 +145,8 @@ struct Client::Connection {
 
   // Of a call to the current server that is not tried again.
   absl::Status ErrorOf(const grpc::Status& status) const {
+    if (IsCutOff(status))
+      return absl::UnavailableError(absl::StrCat("the server at ", servers.current(), " ended before it had answered"));
     const bool is_late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && status.error_details().empty();
     if (!is_late) return ToStatus(status, servers.text());
     return absl::DeadlineExceededError(absl::StrCat("the server at ", servers.current(), " did not answer within ",
@@ -149,7 +156,7 @@ struct Client::Connection {
 
   // Whether another try, elsewhere if there are several, may do.
   bool MayPass(const grpc::Status& status) const {
-    return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+    return status.error_code() == grpc::StatusCode::UNAVAILABLE || IsCutOff(status) ||
            (servers.has_others() && status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   }
 
@@ -206,7 +213,8 @@ struct Client::Connection {
         const Interrupter interrupter(&context, interrupted);
         status = call(&context);
       }
-      const bool again = servers.has_others() && status.error_code() == grpc::StatusCode::UNAVAILABLE && absl::Now() < give_up;
+      const bool is_away = status.error_code() == grpc::StatusCode::UNAVAILABLE || IsCutOff(status);
+      const bool again = servers.has_others() && is_away && absl::Now() < give_up;
       if (!again || (interrupted && interrupted()) || !MoveOn(status).ok()) return status;
       Pause(status, backoff.Next());
     }

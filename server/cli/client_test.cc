@@ -1,5 +1,6 @@
 #include "server/cli/client.h"
 
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -48,6 +49,29 @@ TEST(Client, WhatMightBeDoneTwiceIsNotTriedAgain) {
   const absl::Status status = client.CreateJob(ExampleSubmission()).status();  // would take minutes otherwise
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_EQ(std::string(status.message()).rfind("no server at " + address + ": start one with `lego up`", 0), 0u) << status;
+}
+
+// What a server that ends does with a call that it has not taken yet.
+class CutsOffTheFirst : public v1::ControlPlane::Service {
+ public:
+  grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest*, v1::ListJobsResponse*) override {
+    if (calls++ == 0) context->TryCancel();
+    return grpc::Status::OK;
+  }
+  std::atomic<int> calls = 0;
+};
+
+TEST(Client, ACallThatIsCutOffIsTriedAgain) {
+  CutsOffTheFirst service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  Client client(absl::StrCat("127.0.0.1:", port), kLong);
+  const absl::Status status = client.ListJobs(AllJobs()).status();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(service.calls, 2);
 }
 
 TEST(Client, ErrorsOfTheServerAreItsOwn) {

@@ -52,10 +52,12 @@ void Client::Act() {
   Look();
 }
 
-// The server was away, or was killed before it answered: whether it took the call is not known.
+// The server was away, or was killed before it answered: whether it took the call is not known. What it has not taken yet when
+// it ends gRPC calls cancelled, as `lego` knows (server/cli/client.cc).
 bool Client::Unanswered(const grpc::Status& status) {
-  const bool unanswered =
-      status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+  const bool is_cut_off = status.error_code() == grpc::StatusCode::CANCELLED && status.error_details().empty();
+  const bool unanswered = is_cut_off || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                          status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
   calls_.unanswered += unanswered;
   return unanswered;
 }
