@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/rpc/testing/test_service.h"
 
