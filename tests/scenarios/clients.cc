@@ -52,12 +52,15 @@ void Client::Act() {
   Look();
 }
 
-// The server was away, or was killed before it answered: whether it took the call is not known. What it has not taken yet when
-// it ends gRPC calls cancelled, as `lego` knows (server/cli/client.cc).
-bool Client::Unanswered(const grpc::Status& status) {
+bool IsUnanswered(const grpc::Status& status) {
+  // What a server that ends has not taken yet, or cuts off, gRPC calls cancelled, as `lego` knows (server/cli/client.cc).
   const bool is_cut_off = status.error_code() == grpc::StatusCode::CANCELLED && status.error_details().empty();
-  const bool unanswered = is_cut_off || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-                          status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+  return is_cut_off || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+}
+
+bool Client::Unanswered(const grpc::Status& status) {
+  const bool unanswered = IsUnanswered(status);
   calls_.unanswered += unanswered;
   return unanswered;
 }

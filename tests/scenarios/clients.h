@@ -28,6 +28,9 @@ struct Calls {
   void Add(const Calls& other);
 };
 
+// The server was away, or ended before it answered: whether it took the call is not known.
+bool IsUnanswered(const grpc::Status& status);
+
 class Client {
  public:
   // Nothing is owned; `stub` is shared. `name` begins its request_ids, and must be its own.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/scenarios/clients.h"
 #include "tests/scenarios/told.h"
 
 namespace legoai::scenarios {
@@ -58,8 +59,7 @@ void Watcher::Watch() {
   while (!stop_ && stream->Read(&response)) Hear(response);
   if (stop_) context.TryCancel();
   const grpc::Status status = stream->Finish();
-  const bool may_be = stop_ || status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-                      status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+  const bool may_be = stop_ || status.ok() || IsUnanswered(status);
   if (may_be) return;
   const MutexLock lock(mutex_);
   broken_.push_back(absl::StrCat("clients are answered as the API says: WatchJob of ", job_, " gave code ",
