@@ -108,15 +108,7 @@ TEST_F(AgentObjectStoreTest, AMemberOfAGangNeedsNoSharedFolder) {
   const auto listener = launch::ListenOnLoopback(0);
   ASSERT_TRUE(listener.ok()) << listener.status();
   close(listener->fd);
-  v1::ToAgent attempt = Attempt(3, 2);
-  v1::StartAttempt& start = *attempt.mutable_start();
-  start.mutable_placement()->set_slots(1);
-  start.mutable_placement()->set_first_rank(1);
-  start.mutable_gang()->set_workers(2);
-  start.mutable_gang()->set_index(1);
-  start.mutable_gang()->set_address("127.0.0.1");
-  start.mutable_gang()->set_port(listener->port);
-  start.mutable_gang()->set_first_worker("workers/first");
+  const v1::ToAgent attempt = AttemptOfMember(3, listener->port);
   StartAgent({"--gang_folder_wait=1s"});
   ASSERT_TRUE(AwaitConnection());
   server_.Send(attempt);

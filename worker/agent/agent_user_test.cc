@@ -191,15 +191,7 @@ TEST_F(TrainerUserTest, AMemberOfAGangTrainsInTheFolderOfTheFirst) {
   const auto listener = launch::ListenOnLoopback(0);
   ASSERT_TRUE(user.ok() && listener.ok()) << user.status() << listener.status();
   close(listener->fd);
-  v1::ToAgent attempt = Attempt(3, 2);
-  v1::StartAttempt& start = *attempt.mutable_start();
-  start.mutable_placement()->set_slots(1);
-  start.mutable_placement()->set_first_rank(1);
-  start.mutable_gang()->set_workers(2);
-  start.mutable_gang()->set_index(1);
-  start.mutable_gang()->set_address("127.0.0.1");
-  start.mutable_gang()->set_port(listener->port);
-  start.mutable_gang()->set_first_worker("workers/first");
+  const v1::ToAgent attempt = AttemptOfMember(3, listener->port);
   ASSERT_TRUE(BeginAsNobody(attempt));
 
   launch::TrainRequest first = request_;
@@ -217,7 +209,7 @@ TEST_F(TrainerUserTest, AMemberOfAGangTrainsInTheFolderOfTheFirst) {
   ASSERT_EQ(launch::RunAs(*user,
                           [&] {
                             ASSERT_EQ(MakeEpochDirectory(EpochFolder(3)), absl::OkStatus());
-                            ASSERT_EQ(WriteGangNote(EpochFolder(3), start), absl::OkStatus());
+                            ASSERT_EQ(WriteGangNote(EpochFolder(3), attempt.start()), absl::OkStatus());
                             outcome = launch::RunTraining(first, callbacks, &stop);
                           }),
             absl::OkStatus());

@@ -134,6 +134,19 @@ v1::ToAgent AgentTest::Attempt(int64_t epoch, int64_t world, const std::string& 
   return message;
 }
 
+v1::ToAgent AgentTest::AttemptOfMember(int64_t epoch, int port) const {
+  v1::ToAgent message = Attempt(epoch, 2);
+  v1::StartAttempt& start = *message.mutable_start();
+  start.mutable_placement()->set_slots(1);
+  start.mutable_placement()->set_first_rank(1);
+  start.mutable_gang()->set_workers(2);
+  start.mutable_gang()->set_index(1);
+  start.mutable_gang()->set_address("127.0.0.1");
+  start.mutable_gang()->set_port(port);
+  start.mutable_gang()->set_first_worker("workers/first");
+  return message;
+}
+
 std::string AgentTest::EpochFolder(int64_t epoch, const std::string& job) const {
   const std::string runs = std::filesystem::absolute(folder()).lexically_normal().string() + "/runs/";
   return absl::StrCat(runs, job, "/epoch-", epoch);

@@ -41,6 +41,8 @@ class AgentTest : public launch::testing::TinyRun {
 
   // A StartAttempt of `world` ranks with recipe() under `epoch`, for which nothing was committed yet.
   v1::ToAgent Attempt(int64_t epoch, int64_t world, const std::string& job = "01JOB") const;
+  // The same of two ranks, of which this worker has the second; `port`: where the first worker, of this host too, meets it.
+  v1::ToAgent AttemptOfMember(int64_t epoch, int port) const;
   static v1::ToAgent StopOf(int64_t epoch, const std::string& job, bool save, double grace_seconds);
   static v1::LeaseId LeaseOf(int64_t epoch, const std::string& job = "01JOB");
   // Trainers go on no further than to the next checkpoint.
