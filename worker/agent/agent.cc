@@ -197,13 +197,15 @@ bool Agent::AllEnded() const {
 }
 
 // An operator's comes after one that runs, which takes nothing back. A disk that was full or slow mends itself, and its worker
-// must not wait until somebody has noticed.
+// must not wait until somebody has noticed. The pause begins when a check ends, so a slow one is not followed by the next at once.
 void Agent::StartDueCheck() {
-  if (checking_ || stops_ > 0) return;
-  if (std::exchange(check_asked_, false)) return StartCheck(/*takes_back=*/true);
-  if (Clock::now() < check_again_at_) return;
-  check_again_at_ = Clock::now() + absl::ToChronoNanoseconds(options_.check_again);
-  if (!health_.Get().fault().empty()) StartCheck(/*takes_back=*/false);
+  if (stops_ > 0) return;
+  if (!checking_ && std::exchange(check_asked_, false)) return StartCheck(/*takes_back=*/true);
+  if (checking_ || health_.Get().fault().empty()) {
+    check_again_at_ = Clock::now() + absl::ToChronoNanoseconds(options_.check_again);
+  } else if (Clock::now() >= check_again_at_) {
+    StartCheck(/*takes_back=*/false);
+  }
 }
 
 void Agent::StartCheck(bool takes_back) {

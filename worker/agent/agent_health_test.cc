@@ -100,10 +100,9 @@ TEST_F(HealthTest, ADiskThatFailsIsTheWholeWorkers) {
   setrlimit(RLIMIT_FSIZE, &small);
   StartAgent({"--check=true", "--slots=1", "--check_again=2s"});
   setrlimit(RLIMIT_FSIZE, &before);
-  const v1::MachineCheck check = AwaitCheck(1);
-  EXPECT_THAT(Checked(check), ElementsAre("DISK_CHECK failed", "DEVICE_CHECK 0", "ALL_GATHER_CHECK"));
-  EXPECT_EQ(check.results(2).text(), "there is one slot to check, and no pair");
-  const v1::WorkerHealth health = HealthOf(server_.Get());
+  const v1::WorkerHealth health = Await([](const v1::WorkerHealth& now) { return !now.checking() && !now.fault().empty(); });
+  EXPECT_THAT(Checked(health.check()), ElementsAre("DISK_CHECK failed", "DEVICE_CHECK 0", "ALL_GATHER_CHECK"));
+  EXPECT_EQ(health.check().results(2).text(), "there is one slot to check, and no pair");
   EXPECT_THAT(health.fault(), HasSubstr("the disk of its runs failed the check: "));
   EXPECT_THAT(health.fault(), HasSubstr("/runs/.check-tester"));
   EXPECT_THAT(health.slot_faults(), IsEmpty());
