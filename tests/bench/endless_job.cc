@@ -71,6 +71,15 @@ v1::Job EndlessJob::AwaitNewCheckpoint(Stub& stub, const std::string& what) cons
   return Await(stub, what, [&](const v1::Job& job) { return job.state() == v1::RUNNING && job.committed_step() > committed; });
 }
 
+void EndlessJob::Cancel(Stub& stub) const {
+  v1::CancelJobRequest request;
+  request.set_name(name_);
+  v1::Job job;
+  const grpc::Status status = service::Ask(stub, &Stub::CancelJob, request, &job);
+  if (!status.ok()) throw std::runtime_error("CancelJob: " + status.error_message());
+  Await(stub, "the end of a job that was cancelled", [](const v1::Job& now) { return now.state() == v1::CANCELLED; });
+}
+
 double UnixSeconds() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
 
 void NoteTimes(Rows& rows) {

@@ -30,6 +30,8 @@ class EndlessJob {
   v1::Job Await(Stub& stub, const std::string& what, const std::function<bool(const v1::Job&)>& wanted) const;
   // With a checkpoint to go on from that was not there before.
   v1::Job AwaitNewCheckpoint(Stub& stub, const std::string& what) const;
+  // Asks it to end, and waits until it has.
+  void Cancel(Stub& stub) const;
 
  private:
   const service::ServiceProcesses& service_;

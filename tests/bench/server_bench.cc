@@ -1,5 +1,5 @@
-// The server under load: agents with a running job each that send a heartbeat and telemetry every second, users who submit and
-// list, a store that holds many jobs. Agents are streams of this process; the server is the real one.
+// The server under load: agents with a running job each that send a heartbeat and telemetry every second, users who submit, list
+// and watch, a store that holds many jobs. Agents are streams of this process; the server is the real one.
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -31,6 +32,7 @@
 #include "server/store/testing/test_store.h"
 #include "server/store/ulid.h"
 #include "tests/bench/bench_main.h"
+#include "tests/bench/job_watcher.h"
 #include "tests/service/service_processes.h"
 
 ABSL_FLAG(bool, json, false, "rows as JSON");
@@ -38,6 +40,7 @@ ABSL_FLAG(int32_t, agents, 1000, "simulated agents, each with a job that runs");
 ABSL_FLAG(int32_t, gang, 1, "agents of each job that runs");
 ABSL_FLAG(int32_t, jobs, 100'000, "finished jobs in the store");
 ABSL_FLAG(int32_t, seconds, 20, "of load");
+ABSL_FLAG(int32_t, watchers, 0, "streams of WatchJob, over the jobs that run by turns");
 ABSL_FLAG(std::string, store, "sqlite", "the server's store: sqlite, or postgresql, a database of its own on this machine");
 
 namespace legoai::integration {
@@ -76,6 +79,7 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
     Send(beat);
     v1::Telemetry& fact = *telemetry.mutable_telemetry();
     fact.set_sequence(++facts_);
+    told_.push_back(Clock::now());
     *fact.mutable_lease() = lease_;
     if (is_first_) {
       fact.mutable_metrics()->set_step(facts_);
@@ -134,6 +138,11 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
     const MutexLock lock(mutex_);
     return revoked_;
   }
+  std::optional<Clock::time_point> SentAt(int64_t step) {
+    const MutexLock lock(mutex_);
+    if (step < 1 || step > static_cast<int64_t>(told_.size())) return std::nullopt;
+    return told_[static_cast<size_t>(step - 1)];
+  }
   // From each heartbeat to its answer; one that has none by now has waited so far.
   std::vector<double> seconds() {
     const MutexLock lock(mutex_);
@@ -174,6 +183,7 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
   std::map<int64_t, Clock::time_point> sent_ ABSL_GUARDED_BY(mutex_);  // heartbeats without answer, by sequence
   int64_t beats_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t facts_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Clock::time_point> told_ ABSL_GUARDED_BY(mutex_);  // of each fact
   int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t revoked_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<double> seconds_ ABSL_GUARDED_BY(mutex_);
@@ -201,6 +211,7 @@ class Load {
     std::atomic<bool> over{false};
     std::thread beats([&] { Beat(&over); });
     try {
+      Watch();
       const auto begun = Clock::now();
       const double cpu = ProcessorSeconds();
       const double submissions = Submit(absl::GetFlag(FLAGS_seconds) / 4.0);
@@ -288,9 +299,7 @@ class Load {
     std::shared_ptr<grpc::Channel> channel;
     for (size_t i = 0; i < leases_.size(); ++i) {
       if (i % kAgentsOfAConnection == 0) {
-        grpc::ChannelArguments arguments;
-        arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-        channel = grpc::CreateCustomChannel(service_.address(), grpc::InsecureChannelCredentials(), arguments);
+        channel = ChannelOfItsOwn();
         stubs_.push_back(v1::WorkerService::NewStub(channel));
       }
       v1::Worker worker = WorkerOf(static_cast<int>(i));
@@ -304,6 +313,34 @@ class Load {
     const bool all = service::Within(
         60, [this] { return std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return agent->welcome(); }); });
     if (!all) throw std::runtime_error("not all agents were welcomed\n" + service_.LastWords(2000));
+  }
+
+  // Of one agent for each job, which tells of its steps.
+  void Watch() {
+    const int watchers = absl::GetFlag(FLAGS_watchers), gang = absl::GetFlag(FLAGS_gang);
+    const size_t jobs = agents_.size() / static_cast<size_t>(gang);
+    constexpr int kWatchersOfAConnection = 50;
+    std::shared_ptr<grpc::Channel> channel;
+    for (int i = 0; i < watchers; ++i) {
+      if (i % kWatchersOfAConnection == 0) {
+        channel = ChannelOfItsOwn();
+        watch_stubs_.push_back(v1::ControlPlane::NewStub(channel));
+      }
+      const size_t first = static_cast<size_t>(i) % jobs * static_cast<size_t>(gang);
+      SimulatedAgent* const agent = agents_[first].get();
+      watchers_.push_back(std::make_unique<JobWatcher>(watch_stubs_.back().get(), leases_[first],
+                                                       [agent](int64_t step) { return agent->SentAt(step); }));
+    }
+    const bool all = service::Within(
+        60, [this] { return std::all_of(watchers_.begin(), watchers_.end(), [](const auto& one) { return one->messages() > 0; }); });
+    if (!all) throw std::runtime_error("not all watches have begun\n" + service_.LastWords(2000));
+  }
+
+  // With a connection that no other shares.
+  std::shared_ptr<grpc::Channel> ChannelOfItsOwn() const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return grpc::CreateCustomChannel(service_.address(), grpc::InsecureChannelCredentials(), arguments);
   }
 
   // Each agent once a second, spread over it.
@@ -406,9 +443,28 @@ class Load {
             "heartbeat p50 %.2f ms, p99 %.2f ms; %.0f durable submissions a second; list p99 %.2f ms; server %.0f MiB "
             "resident, %.2f cores busy",
             p50 * 1e3, p99 * 1e3, submissions, list * 1e3, static_cast<double>(ResidentBytes()) / (1 << 20), cores));
+    if (!watchers_.empty()) ReportWatches();
+  }
+
+  void ReportWatches() {
+    std::vector<double> delays;
+    int64_t messages = 0;
+    for (const auto& watcher : watchers_) {
+      if (const std::string error = watcher->error(); !error.empty()) throw std::runtime_error("a watch ended: " + error);
+      const std::vector<double> seconds = watcher->seconds();
+      delays.insert(delays.end(), seconds.begin(), seconds.end());
+      messages += watcher->messages();
+    }
+    const double p50 = Quantile(delays, 0.5), p99 = Quantile(delays, 0.99);
+    rows_.Summarize(absl::StrFormat("\"watchers\": %d, \"watch_messages\": %d, \"watch_p50_seconds\": %.6f, "
+                                    "\"watch_p99_seconds\": %.6f",
+                                    watchers_.size(), messages, p50, p99),
+                    absl::StrFormat("%d watchers, told %d times: p50 %.1f ms, p99 %.1f ms after the agent told of the step",
+                                    watchers_.size(), messages, p50 * 1e3, p99 * 1e3));
   }
 
   void End() {
+    for (const auto& watcher : watchers_) watcher->End();
     for (const auto& agent : agents_) agent->End();
   }
 
@@ -419,6 +475,8 @@ class Load {
   std::vector<std::string> leases_;  // names of the jobs that run, by agent
   std::vector<std::unique_ptr<v1::WorkerService::Stub>> stubs_;
   std::vector<std::unique_ptr<SimulatedAgent>> agents_;
+  std::vector<std::unique_ptr<v1::ControlPlane::Stub>> watch_stubs_;
+  std::vector<std::unique_ptr<JobWatcher>> watchers_;
 };
 
 // Before anything reads the environment (server/store/testing/test_store.h). Commits wait for the disk, as SQLite's do.
