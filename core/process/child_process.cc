@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ struct ChildPlan {
   const std::vector<int>* inherited;
   const OtherUser* user = nullptr;
   std::optional<int> cpu;
+  int64_t memory_bytes = 0;
   int null_fd = -1, log_fd = -1, error_fd = -1;
   pid_t parent = 0;
 };
@@ -62,6 +64,9 @@ void ResetSignals() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // a change of user takes it back
   if (getppid() != plan.parent) _exit(1);  // the parent died before prctl
   ResetSignals();
+  if (plan.memory_bytes > 0) {
+    if (const int error = LowerLimit(RLIMIT_DATA, static_cast<uint64_t>(plan.memory_bytes)); error != 0) GiveUp(plan, {error});
+  }
   if (plan.cpu) {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
@@ -104,6 +109,7 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   plan.user = spec.user ? &*spec.user : nullptr;
   plan.inherited = &spec.inherited;
   plan.cpu = spec.cpu;
+  plan.memory_bytes = spec.memory_bytes;
   plan.parent = getpid();
   if (!spec.log_path.empty()) {
     // Without O_NONBLOCK a pipe that nobody reads would be waited for.

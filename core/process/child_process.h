@@ -19,6 +19,7 @@ struct ChildSpec {
   std::vector<std::string> arguments;  // the first is the path of the program
   std::vector<int> inherited;          // descriptors the child keeps, under the same numbers; all others must be close-on-exec
   std::optional<int> cpu;              // the one processor it runs on
+  int64_t memory_bytes = 0;            // that it may take for itself (RLIMIT_DATA); 0: no limit of its own
   std::string log_path;                // stdout and stderr are appended to it; empty: inherited
   // As whom it runs, with nothing of this process but what is said here (other_user.h): no descriptor that is not `inherited`,
   // and no environment but this one.

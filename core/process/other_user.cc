@@ -75,18 +75,10 @@ int DropCapabilities() {
   return Capabilities().Set() ? 0 : errno;
 }
 
-int Limit(__rlimit_resource resource, rlim_t most) {
-  rlimit limit = {};
-  if (getrlimit(resource, &limit) != 0) return errno;
-  limit.rlim_max = std::min(limit.rlim_max, most);
-  limit.rlim_cur = limit.rlim_max;
-  return setrlimit(resource, &limit) == 0 ? 0 : errno;
-}
-
 int LimitAll() {
-  if (const int error = Limit(RLIMIT_CORE, 0); error != 0) return error;
-  if (const int error = Limit(RLIMIT_NPROC, kMostThreadsOfUser); error != 0) return error;
-  return Limit(RLIMIT_NOFILE, kMostFilesOfChild);
+  if (const int error = LowerLimit(RLIMIT_CORE, 0); error != 0) return error;
+  if (const int error = LowerLimit(RLIMIT_NPROC, kMostThreadsOfUser); error != 0) return error;
+  return LowerLimit(RLIMIT_NOFILE, kMostFilesOfChild);
 }
 
 absl::StatusOr<OtherUser> LookUp(std::string_view field, const std::string& name) {
@@ -199,6 +191,15 @@ int BecomeForGood(const OtherUser& user) {
   if (const int error = DropCapabilities(); error != 0) return error;
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return errno;
   return LimitAll();
+}
+
+int LowerLimit(int resource, uint64_t most) {
+  rlimit limit = {};
+  const auto which = static_cast<__rlimit_resource>(resource);
+  if (getrlimit(which, &limit) != 0) return errno;
+  limit.rlim_max = std::min<rlim_t>(limit.rlim_max, most);
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(which, &limit) == 0 ? 0 : errno;
 }
 
 void CloseAllOnExec() {

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -43,6 +44,10 @@ absl::Status RunAs(const OtherUser& user, const std::function<void()>& work);
 // Makes the calling process the user for good, between fork and exec, also where the thread that forked acts as it: its ids and
 // groups, no capability, no way to new ones (no_new_privs), no core dumps, and the limits above. Async-signal-safe. 0, or errno.
 int BecomeForGood(const OtherUser& user);
+
+// Lowers the calling process's limit of `resource` (RLIMIT_*), soft and hard, to `most` where it is higher. Async-signal-safe. 0, or
+// errno.
+int LowerLimit(int resource, uint64_t most);
 
 // Marks all descriptors from 3 on close-on-exec. Async-signal-safe.
 void CloseAllOnExec();

@@ -75,6 +75,20 @@ TEST_F(RealTrainersTest, ADeniedCheckpointIsRemovedAndTheTrainingGoesOn) {
   EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(1)), ElementsAre(2, 6));
 }
 
+TEST_F(RealTrainersTest, ARankThatWantsMoreMemoryThanItMayTakeFailsAndSaysSo) {
+  StartAgent({"--trainer_memory_mb=2000"});
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_FALSE(server_.Get().Ended(1)->has_error()) << server_.Get().Ended(1)->error().message();
+  request_.model.set_intermediate_size(int64_t{1} << 28);  // 8 GiB of each matrix and rank
+  server_.Send(Attempt(2, 2, "01BIG"));
+  ASSERT_TRUE(AwaitEnd(2));
+  const std::string message = server_.Get().Ended(2)->error().message();
+  EXPECT_THAT(message, HasSubstr("out of memory: "));
+  EXPECT_THAT(message, HasSubstr("it may take 2000 MB for itself (--trainer_memory_mb of its agent)"));
+}
+
 // Nothing that happens meanwhile is lost, and nothing is there twice.
 TEST_F(RealTrainersTest, TheServerGoesAwayAndComesBack) {
   WaitForEachVerdict();

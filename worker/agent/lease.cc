@@ -159,6 +159,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   request.data_roots = services_.options.data_roots;
   request.checkpoint_roots = services_.options.checkpoint_roots;
   request.user = services_.options.trainer_user;
+  request.memory_bytes = services_.options.trainer_memory_bytes;
   // Before anything is there, or is changed in what it is to go on from.
   RETURN_IF_ERROR(launch::CheckCheckpointRoots(request.recipe, directory, request.checkpoint_roots));
   if (start_.has_resume_step())

@@ -87,6 +87,9 @@ ABSL_FLAG(std::string, trainer, "", "program of the ranks; legoai-trainer beside
 ABSL_FLAG(std::string, trainer_user, "",
           "the user as whom it runs: one without rights, to whom this agent's token, keys and other files are closed; the "
           "agent's own if not given. Needs root, or CAP_SETUID and CAP_SETGID");
+ABSL_FLAG(int64_t, trainer_memory_mb, 0,
+          "megabytes of the host's memory that each rank may take for itself (RLIMIT_DATA), so that one which wants more fails "
+          "and the kernel does not choose whom to kill; 0: no limit of its own");
 ABSL_FLAG(int64_t, telemetry_mb, 64,
           "megabytes of metrics, log lines and traces of steps that are kept while the server is away");
 ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(60), "time for trainers to save and stop when the agent is asked to end");
@@ -203,6 +206,10 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   options.check_again = absl::GetFlag(FLAGS_check_again);
   if (options.check_again < absl::Seconds(1) || options.check_again > absl::Hours(24))
     return FieldError("--check_again", absl::FormatDuration(options.check_again), "must be 1s to 24h");
+  const int64_t memory = absl::GetFlag(FLAGS_trainer_memory_mb);
+  if (memory != 0 && (memory < 512 || memory > 100'000'000))
+    return FieldError("--trainer_memory_mb", absl::StrCat(memory), "must be 512 to 100000000, or 0: no limit");
+  options.trainer_memory_bytes = memory * 1'000'000;
   const int64_t megabytes = absl::GetFlag(FLAGS_telemetry_mb);
   if (megabytes < 1 || megabytes > 100'000) return FieldError("--telemetry_mb", absl::StrCat(megabytes), "must be 1 to 100000");
   options.telemetry_bytes = megabytes * 1'000'000;

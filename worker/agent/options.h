@@ -30,6 +30,7 @@ struct AgentOptions {
   std::vector<std::string> checkpoint_roots;            // where they may save (core/process/checkpoint_roots.h); empty: anywhere
   std::string trainer;                                  // path of legoai-trainer
   std::optional<launch::OtherUser> trainer_user;        // as whom it runs; unset: as this process
+  int64_t trainer_memory_bytes = 0;                     // that each rank may take for itself (ChildSpec); 0: no limit
   int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, buffered while the server is away
   absl::Duration first_wait = absl::Milliseconds(100);  // before the second attempt to connect; doubles
   absl::Duration longest_wait = absl::Seconds(5);

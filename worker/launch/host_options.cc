@@ -25,6 +25,7 @@ HostOptions HostOptionsOf(const TrainRequest& request, const v1::Start& start) {
   options.gpus = request.gpus;
   options.user = request.user;
   if (request.user) options.environment = EnvironmentOf(*request.user, NeedsKeys(start));
+  options.memory_bytes = request.memory_bytes;
   options.log_directory = LogsPath(start.run_directory());
   options.init_timeout = absl::Seconds(comm.init_timeout_seconds());
   options.train_timeout = absl::Seconds(comm.train_timeout_seconds());

@@ -78,6 +78,7 @@ absl::StatusOr<std::unique_ptr<RankProcess>> HostSupervisor::StartRank(int64_t r
   if (options_.pin && !cpus.empty()) spec.cpu = cpus[local_rank % cpus.size()];
   spec.user = options_.user;
   spec.environment = options_.environment;
+  spec.memory_bytes = options_.memory_bytes;
   if (!options_.log_directory.empty()) spec.log_path = absl::StrCat(options_.log_directory, "/rank-", rank, ".log");
   absl::StatusOr<pid_t> pid = SpawnChild(spec);
   close(fds[1]);

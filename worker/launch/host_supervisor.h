@@ -37,6 +37,7 @@ struct HostOptions {
   std::vector<std::string> gpus;       // UUID of each rank's GPU; empty: the r-th rank uses the r-th that CUDA shows it
   std::optional<OtherUser> user;       // as whom they run (core/process/other_user.h); unset: as this process
   std::vector<std::string> environment;  // of theirs, with `user`
+  int64_t memory_bytes = 0;            // that each may take for itself on this host (ChildSpec); 0: no limit
   std::string log_directory;           // stdout and stderr of rank r go to rank-r.log there; empty: they are inherited
   absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank until its first step is done
   absl::Duration train_timeout = absl::Seconds(100);  // and afterwards

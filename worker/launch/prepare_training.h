@@ -52,6 +52,8 @@ struct TrainRequest {
   std::vector<std::string> checkpoint_roots = {};
   // As whom ranks run; the thread that calls acts as the same, so that all is theirs. Unset: as this process.
   std::optional<OtherUser> user = std::nullopt;
+  // That each rank may take for itself on its host (ChildSpec); 0: no limit.
+  int64_t memory_bytes = 0;
 };
 
 // Ranks on all hosts.

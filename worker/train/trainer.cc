@@ -1,6 +1,7 @@
 #include "worker/train/trainer.h"
 
 #include <ATen/ops/fill.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "core/model/model_facts.h"
 #include "core/process/run_directory.h"
@@ -52,17 +55,33 @@ std::vector<std::pair<std::string, double>> Scalars(const v1::StepMetrics& metri
   return scalars;
 }
 
+// What LibTorch's allocators say, of the host and of a device, and the standard library's.
+bool IsOutOfMemory(absl::string_view message) {
+  return absl::StrContains(message, "can't allocate memory") || absl::StrContains(message, "out of memory") ||
+         absl::StrContains(message, "bad_alloc");
+}
+
+absl::Status WithRemedyForMemory(const absl::Status& status) {
+  if (!IsOutOfMemory(status.message())) return status;
+  std::string remedy = "a rank needs less with activation_checkpoint.mode = \"full\", a smaller training.local_batch_size or more "
+                       "ranks (`lego plan` ranks recipes that fit)";
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    absl::StrAppend(&remedy, "; it may take ", limit.rlim_cur / 1'000'000, " MB for itself (--trainer_memory_mb of its agent)");
+  return {status.code(), absl::StrCat("out of memory: ", status.message(), ": ", remedy)};
+}
+
 }  // namespace
 
 Trainer::Trainer(launch::TrainerLink& link) : link_(link), start_(link.start()) {}
 
 absl::StatusOr<v1::Exit::Cause> Trainer::Run() {
   absl::StatusOr<v1::Exit::Cause> cause = v1::Exit::FAILED;
-  RETURN_IF_ERROR(comm::CatchStatus([&] {
+  RETURN_IF_ERROR(WithRemedyForMemory(comm::CatchStatus([&] {
     RETURN_IF_ERROR(SetUp());
     cause = Loop();
     return cause.status();
-  }));
+  })));
   return cause;
 }
 
