@@ -3,16 +3,23 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "core/hardware/testing/fake_gpus.h"
+#include "worker/agent/attempt_log.h"
+#include "worker/agent/health.h"
 #include "worker/agent/machine_checks.h"
+#include "worker/agent/slots.h"
 #include "worker/agent/testing/agent_fixture.h"
 
 namespace legoai::agent {
@@ -264,6 +271,45 @@ TEST_F(GpuHealthTest, ADriverThatTellsOfNoXidsIsSaidOnce) {
   fake.Change("GPU-a", "ecc=1");
   AwaitFaulty(1);
   EXPECT_TRUE(Logged("Xids of the GPUs are not noticed: nvmlDeviceRegisterEvents says: error 3 of the fake"));
+}
+
+// The faults of one slot, without an agent.
+class SlotHealthTest : public ::testing::Test {
+ protected:
+  // An operator's check that began then, and whose disk has failed.
+  void Check(int64_t begin_us, bool device_passed) {
+    v1::MachineCheck check;
+    check.set_start_time_us(begin_us);
+    check.add_results()->set_kind(v1::DISK_CHECK);
+    if (device_passed) {
+      v1::CheckResult& device = *check.add_results();
+      device.set_kind(v1::DEVICE_CHECK);
+      device.set_passed(true);
+      device.add_slots(0);
+    }
+    health_.EndCheck({0}, /*takes_back=*/true, std::move(check));
+  }
+  int64_t NoticedUs() const { return health_.Get().slot_faults(0).time_us(); }
+  int Faults() const { return health_.Get().slot_faults_size(); }
+
+  const JsonLog log_{STDERR_FILENO};
+  Slots slots_{1, {0}, {"GPU-a"}};
+  Health health_{v1::Worker(), slots_, log_, [] {}};
+};
+
+TEST_F(SlotHealthTest, ACheckTakesBackNoXidThatCameWhileItRan) {
+  health_.Set(0, v1::GPU_XID, "Xid 79");
+  const int64_t begin = NoticedUs() + 1;
+  for (const char* again : {"Xid 79", "Xid 48"}) {
+    while (absl::ToUnixMicros(absl::Now()) < begin) absl::SleepFor(absl::Microseconds(1));
+    health_.Set(0, v1::GPU_XID, again);
+    Check(begin, /*device_passed=*/true);
+    EXPECT_EQ(Faults(), 1) << again;
+    EXPECT_EQ(slots_.free(), 0) << again;
+  }
+  Check(NoticedUs() + 1, /*device_passed=*/true);
+  EXPECT_EQ(Faults(), 0);
+  EXPECT_EQ(slots_.free(), 1);
 }
 
 // Trainers that live through it go on; those that fail do so by it, and the job goes on elsewhere.
