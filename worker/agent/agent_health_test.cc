@@ -312,6 +312,16 @@ TEST_F(SlotHealthTest, ACheckTakesBackNoXidThatCameWhileItRan) {
   EXPECT_EQ(slots_.free(), 1);
 }
 
+// As where the folder for the disk's check cannot be made.
+TEST_F(SlotHealthTest, ACheckThatDidNotComeToADeviceTakesNothingBack) {
+  health_.Set(0, v1::GPU_XID, "Xid 79");
+  health_.Set(0, v1::CHECK_FAILED, "its device failed the check");
+  Check(NoticedUs() + 1, /*device_passed=*/false);
+  EXPECT_EQ(Faults(), 2);
+  Check(NoticedUs() + 1, /*device_passed=*/true);
+  EXPECT_EQ(Faults(), 0);
+}
+
 // Trainers that live through it go on; those that fail do so by it, and the job goes on elsewhere.
 TEST_F(GpuHealthTest, AnAttemptOnAFaultySlotGoesOnOrEndsWithThatCause) {
   FakeGpus fake({FakeH100("GPU-a"), FakeH100("GPU-b")});

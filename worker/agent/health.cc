@@ -41,8 +41,10 @@ void Health::TakeCheck(const std::vector<int64_t>& slots, bool takes_back, v1::M
     log_.Write(result.passed() ? "info" : "error", absl::StrCat("check: ", sim::ResultText(result)));
   }
   const std::map<int64_t, std::string> faults = FaultsOf(check);
+  const std::set<int64_t> passed = PassedSlots(check);
   for (const int64_t slot : slots) {
     const auto fault = faults.find(slot);
+    if (fault == faults.end() && passed.count(slot) == 0) continue;  // the check did not come to it
     if (fault == faults.end() && takes_back) TakeBackXid(slot, check.start_time_us());
     SetLocked(slot, v1::CHECK_FAILED, fault == faults.end() ? "" : fault->second);
   }
