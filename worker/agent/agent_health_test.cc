@@ -139,7 +139,7 @@ class GpuHealthTest : public HealthTest {
   GpuHealthTest() : HealthTest("worker/launch/test_trainer") { recipe().mutable_training()->set_local_batch_size(1); }
 };
 
-TEST_F(GpuHealthTest, WhatFailsGetsNothingAndIsTakenBackWhenItPasses) {
+TEST_F(GpuHealthTest, WhatFailsGetsNothing) {
   const FakeGpus fake({FakeH100("GPU-a"), FakeH100("GPU-b"), FakeH100("GPU-c"), FakeH100("GPU-d")});
   setenv("LEGOAI_TEST_CHECK", "die:GPU-b,pair:0-3,pair:2-3", 1);
   StartAgent({"--device=cuda", "--slots=4", "--check=true"});
@@ -162,10 +162,11 @@ TEST_F(GpuHealthTest, WhatFailsGetsNothingAndIsTakenBackWhenItPasses) {
 TEST_F(GpuHealthTest, AHungDeviceIsNotWaitedForLongerThanTheLimit) {
   const FakeGpus fake({FakeH100("GPU-a"), FakeH100("GPU-b")});
   setenv("LEGOAI_TEST_CHECK", "hang:GPU-b", 1);
-  StartAgent({"--device=cuda", "--slots=2", "--check=true", "--check_limit=2s"});
+  // Time enough for the two processes that answer, also where much else runs.
+  StartAgent({"--device=cuda", "--slots=2", "--check=true", "--check_limit=20s"});
   const v1::MachineCheck check = AwaitCheck(1);
   EXPECT_THAT(Checked(check), ElementsAre("DISK_CHECK", "DEVICE_CHECK 0", "DEVICE_CHECK 1 failed", "ALL_GATHER_CHECK"));
-  EXPECT_THAT(check.results(2).text(), HasSubstr("it did not end within 2"));
+  EXPECT_THAT(check.results(2).text(), HasSubstr("it did not end within 20"));
   EXPECT_THAT(AwaitFaulty(1), ElementsAre(1));
   EXPECT_EQ(check.results(3).text(), "of 2 GPUs 1 passed, and there is no pair");
   Signal(SIGTERM);
