@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <set>
@@ -266,12 +267,18 @@ TEST(FaultsOfPairs, AreOfThoseThatRanksToldOfWhereOneHangs) {
 }
 
 TEST_F(GpuHealthTest, ADriverThatTellsOfNoXidsIsSaidOnce) {
-  FakeGpus fake({FakeH100("GPU-a") + ",ecc=0,error=nvmlDeviceRegisterEvents:3"});
-  StartAgent({"--device=cuda", "--slots=1"});
+  FakeGpus fake({FakeH100("GPU-a") + ",ecc=0,error=nvmlDeviceRegisterEvents:3", FakeH100("GPU-b")});
+  StartAgent({"--device=cuda", "--slots=2"});
   ASSERT_TRUE(AwaitConnection());
+  fake.Change("GPU-b", "error=nvmlDeviceGetMemoryInfo:15");
+  EXPECT_THAT(AwaitFaulty(1), ElementsAre(1));
   fake.Change("GPU-a", "ecc=1");
-  AwaitFaulty(1);
+  EXPECT_THAT(AwaitFaulty(2), ElementsAre(0, 1)) << "which was read after the cards had been opened anew without the lost one";
   EXPECT_TRUE(Logged("Xids of the GPUs are not noticed: nvmlDeviceRegisterEvents says: error 3 of the fake"));
+  const auto lines = Lines();
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                          [](const auto& line) { return absl::StrContains(line.dump(), "Xids of the GPUs are not noticed"); }),
+            1);
 }
 
 // The faults of one slot, without an agent.
