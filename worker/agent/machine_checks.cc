@@ -108,7 +108,7 @@ class CheckProcess {
   pid_t pid_ = -1;
   std::unique_ptr<launch::MessageReader> reader_;
   std::vector<v1::CheckResult> results_;
-  std::string why_ended_, wait_status_;
+  std::string why_ended_, wait_status_ = "has closed its socket and does not end";
 };
 
 // Where the processes write what they have to say besides; empty: nowhere.
