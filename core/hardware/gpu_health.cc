@@ -43,13 +43,18 @@ struct GpuHealthReader::Events {
 absl::StatusOr<GpuHealthReader> GpuHealthReader::Open(const std::vector<int>& indices) {
   GpuHealthReader reader;
   ASSIGN_OR_RETURN(reader.session_, OpenSession());
+  const Nvml& nvml = reader.session_->nvml;
+  std::string why_none;
   for (const int index : indices) {
     Device device = nullptr;
-    const Return error = reader.session_->nvml.handle(static_cast<unsigned>(index), &device);
+    const Return error = nvml.handle(static_cast<unsigned>(index), &device);
+    if (error != kSuccess && error != kGpuIsLost)
+      why_none = absl::StrCat("nvmlDeviceGetHandleByIndex_v2 says of GPU ", index, ": ", nvml.error_string(error));
     reader.devices_.push_back(error == kSuccess ? device : nullptr);
     reader.lost_.push_back(error == kGpuIsLost);
   }
   reader.Register();
+  if (!why_none.empty()) reader.why_no_events_ = std::move(why_none);
   return reader;
 }
 

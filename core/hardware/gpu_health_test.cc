@@ -85,6 +85,14 @@ TEST(GpuHealthTest, ACardThatIsGoneWhenItIsOpened) {
   EXPECT_FALSE(reader.Read()[1].lost);
 }
 
+// Nothing is known of it; it is not lost for that.
+TEST(GpuHealthTest, ACardThatNvmlDoesNotGive) {
+  FakeGpus fake({FakeH100("GPU-a") + ",error=nvmlDeviceGetHandleByIndex_v2:999", FakeH100("GPU-b")});
+  ASSERT_OK_AND_ASSIGN(const auto reader, GpuHealthReader::Open({0, 1}));
+  EXPECT_EQ(reader.why_no_events(), "nvmlDeviceGetHandleByIndex_v2 says of GPU 0: error 999 of the fake");
+  EXPECT_FALSE(reader.Read()[0].lost);
+}
+
 TEST(GpuHealthTest, XidsThatProgramsCauseSayNothingOfTheCard) {
   for (const int64_t xid : {13, 31, 43, 45, 68, 109}) EXPECT_FALSE(IsCriticalXid(xid)) << xid;
   for (const int64_t xid : {48, 62, 64, 74, 79, 94, 95, 119, 140}) EXPECT_TRUE(IsCriticalXid(xid)) << xid;

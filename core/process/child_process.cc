@@ -138,7 +138,8 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   waitpid(pid, nullptr, 0);
   if (failed.of_user)
     return absl::PermissionDeniedError(
-        absl::StrCat("a process cannot become user ", spec.user->name, ": ", std::strerror(failed.error)));
+        absl::StrCat("a process cannot become user ", spec.user->name, ": ", std::strerror(failed.error),
+                     "; allow this process to change users (CAP_SETUID and CAP_SETGID)"));
   const std::string as = spec.user ? absl::StrCat(" by user ", spec.user->name) : "";
   return FieldError("trainer program", spec.arguments[0], absl::StrCat("cannot be run", as, ": ", std::strerror(failed.error)),
                     absl::StatusCode::kNotFound);

@@ -231,10 +231,7 @@ void Agent::Check(bool takes_back) {
   if (!plan.gpus.empty()) plan.threads = std::max<int64_t>(1, worker.host_cores() / worker.slots());
   std::optional<v1::MachineCheck> check = CheckTheMachine(plan, [this] { return ends_checks_.load(); });
   if (check && takes_back) {
-    const std::map<int64_t, std::string> faults = FaultsOf(*check);
-    for (const int64_t slot : slots) {
-      if (faults.count(slot) == 0) gpu_watch_.TakeBack(slot);
-    }
+    for (const int64_t slot : PassedSlots(*check)) gpu_watch_.TakeBack(slot);
   }
   health_.EndCheck(slots, takes_back, std::move(check));
   slots_.Give(slots);

@@ -3,16 +3,24 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "core/hardware/testing/fake_gpus.h"
+#include "worker/agent/attempt_log.h"
+#include "worker/agent/health.h"
 #include "worker/agent/machine_checks.h"
+#include "worker/agent/slots.h"
 #include "worker/agent/testing/agent_fixture.h"
 
 namespace legoai::agent {
@@ -131,7 +139,7 @@ class GpuHealthTest : public HealthTest {
   GpuHealthTest() : HealthTest("worker/launch/test_trainer") { recipe().mutable_training()->set_local_batch_size(1); }
 };
 
-TEST_F(GpuHealthTest, WhatFailsGetsNothingAndIsTakenBackWhenItPasses) {
+TEST_F(GpuHealthTest, WhatFailsGetsNothing) {
   const FakeGpus fake({FakeH100("GPU-a"), FakeH100("GPU-b"), FakeH100("GPU-c"), FakeH100("GPU-d")});
   setenv("LEGOAI_TEST_CHECK", "die:GPU-b,pair:0-3,pair:2-3", 1);
   StartAgent({"--device=cuda", "--slots=4", "--check=true"});
@@ -154,10 +162,11 @@ TEST_F(GpuHealthTest, WhatFailsGetsNothingAndIsTakenBackWhenItPasses) {
 TEST_F(GpuHealthTest, AHungDeviceIsNotWaitedForLongerThanTheLimit) {
   const FakeGpus fake({FakeH100("GPU-a"), FakeH100("GPU-b")});
   setenv("LEGOAI_TEST_CHECK", "hang:GPU-b", 1);
-  StartAgent({"--device=cuda", "--slots=2", "--check=true", "--check_limit=2s"});
+  // Time enough for the two processes that answer, also where much else runs.
+  StartAgent({"--device=cuda", "--slots=2", "--check=true", "--check_limit=20s"});
   const v1::MachineCheck check = AwaitCheck(1);
   EXPECT_THAT(Checked(check), ElementsAre("DISK_CHECK", "DEVICE_CHECK 0", "DEVICE_CHECK 1 failed", "ALL_GATHER_CHECK"));
-  EXPECT_THAT(check.results(2).text(), HasSubstr("it did not end within 2"));
+  EXPECT_THAT(check.results(2).text(), HasSubstr("it did not end within 20"));
   EXPECT_THAT(AwaitFaulty(1), ElementsAre(1));
   EXPECT_EQ(check.results(3).text(), "of 2 GPUs 1 passed, and there is no pair");
   Signal(SIGTERM);
@@ -257,12 +266,67 @@ TEST(FaultsOfPairs, AreOfThoseThatRanksToldOfWhereOneHangs) {
 }
 
 TEST_F(GpuHealthTest, ADriverThatTellsOfNoXidsIsSaidOnce) {
-  FakeGpus fake({FakeH100("GPU-a") + ",ecc=0,error=nvmlDeviceRegisterEvents:3"});
-  StartAgent({"--device=cuda", "--slots=1"});
+  FakeGpus fake({FakeH100("GPU-a") + ",ecc=0,error=nvmlDeviceRegisterEvents:3", FakeH100("GPU-b")});
+  StartAgent({"--device=cuda", "--slots=2"});
   ASSERT_TRUE(AwaitConnection());
+  fake.Change("GPU-b", "error=nvmlDeviceGetMemoryInfo:15");
+  EXPECT_THAT(AwaitFaulty(1), ElementsAre(1));
   fake.Change("GPU-a", "ecc=1");
-  AwaitFaulty(1);
+  EXPECT_THAT(AwaitFaulty(2), ElementsAre(0, 1)) << "which was read after the cards had been opened anew without the lost one";
   EXPECT_TRUE(Logged("Xids of the GPUs are not noticed: nvmlDeviceRegisterEvents says: error 3 of the fake"));
+  const auto lines = Lines();
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                          [](const auto& line) { return absl::StrContains(line.dump(), "Xids of the GPUs are not noticed"); }),
+            1);
+}
+
+// The faults of one slot, without an agent.
+class SlotHealthTest : public ::testing::Test {
+ protected:
+  // An operator's check that began then, and whose disk has failed.
+  void Check(int64_t begin_us, bool device_passed) {
+    v1::MachineCheck check;
+    check.set_start_time_us(begin_us);
+    check.add_results()->set_kind(v1::DISK_CHECK);
+    if (device_passed) {
+      v1::CheckResult& device = *check.add_results();
+      device.set_kind(v1::DEVICE_CHECK);
+      device.set_passed(true);
+      device.add_slots(0);
+    }
+    health_.EndCheck({0}, /*takes_back=*/true, std::move(check));
+  }
+  int64_t NoticedUs() const { return health_.Get().slot_faults(0).time_us(); }
+  int Faults() const { return health_.Get().slot_faults_size(); }
+
+  const JsonLog log_{STDERR_FILENO};
+  Slots slots_{1, {0}, {"GPU-a"}};
+  Health health_{v1::Worker(), slots_, log_, [] {}};
+};
+
+TEST_F(SlotHealthTest, ACheckTakesBackNoXidThatCameWhileItRan) {
+  health_.Set(0, v1::GPU_XID, "Xid 79");
+  const int64_t begin = NoticedUs() + 1;
+  for (const char* again : {"Xid 79", "Xid 48"}) {
+    while (absl::ToUnixMicros(absl::Now()) < begin) absl::SleepFor(absl::Microseconds(1));
+    health_.Set(0, v1::GPU_XID, again);
+    Check(begin, /*device_passed=*/true);
+    EXPECT_EQ(Faults(), 1) << again;
+    EXPECT_EQ(slots_.free(), 0) << again;
+  }
+  Check(NoticedUs() + 1, /*device_passed=*/true);
+  EXPECT_EQ(Faults(), 0);
+  EXPECT_EQ(slots_.free(), 1);
+}
+
+// As where the folder for the disk's check cannot be made.
+TEST_F(SlotHealthTest, ACheckThatDidNotComeToADeviceTakesNothingBack) {
+  health_.Set(0, v1::GPU_XID, "Xid 79");
+  health_.Set(0, v1::CHECK_FAILED, "its device failed the check");
+  Check(NoticedUs() + 1, /*device_passed=*/false);
+  EXPECT_EQ(Faults(), 2);
+  Check(NoticedUs() + 1, /*device_passed=*/true);
+  EXPECT_EQ(Faults(), 0);
 }
 
 // Trainers that live through it go on; those that fail do so by it, and the job goes on elsewhere.

@@ -57,6 +57,7 @@ bool GpuWatch::IsOver(absl::Duration wait) {
 void GpuWatch::Work() {
   std::optional<sim::GpuHealthReader> reader;
   bool told = false;
+  std::string told_no_events;
   absl::Time read;
   while (!IsOver(absl::ZeroDuration())) {
     if (!reader) {
@@ -64,8 +65,8 @@ void GpuWatch::Work() {
       if (!opened.ok() && !std::exchange(told, true))
         log_.Write("warning", absl::StrCat("the GPUs' health is not known, and is asked for again: ", opened.status().message()));
       if (opened.ok()) reader = *std::move(opened);
-      if (reader && !reader->why_no_events().empty())
-        log_.Write("warning", absl::StrCat("Xids of the GPUs are not noticed: ", reader->why_no_events()));
+      if (reader && std::exchange(told_no_events, reader->why_no_events()) != reader->why_no_events() && !told_no_events.empty())
+        log_.Write("warning", absl::StrCat("Xids of the GPUs are not noticed: ", told_no_events));
       if (!reader && IsOver(kReadInterval)) return;
       continue;
     }

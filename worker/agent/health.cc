@@ -41,8 +41,10 @@ void Health::TakeCheck(const std::vector<int64_t>& slots, bool takes_back, v1::M
     log_.Write(result.passed() ? "info" : "error", absl::StrCat("check: ", sim::ResultText(result)));
   }
   const std::map<int64_t, std::string> faults = FaultsOf(check);
+  const std::set<int64_t> passed = PassedSlots(check);
   for (const int64_t slot : slots) {
     const auto fault = faults.find(slot);
+    if (fault == faults.end() && passed.count(slot) == 0) continue;  // the check did not come to it
     if (fault == faults.end() && takes_back) TakeBackXid(slot, check.start_time_us());
     SetLocked(slot, v1::CHECK_FAILED, fault == faults.end() ? "" : fault->second);
   }
@@ -63,6 +65,8 @@ void Health::Set(int64_t slot, v1::FaultCause cause, const std::string& reason) 
   {
     const MutexLock lock(mutex_);
     const auto known = faults_.find({slot, cause});
+    // An Xid is an event: one that comes again, or another one, may say what a check that runs has not seen.
+    if (cause == v1::GPU_XID && known != faults_.end()) known->second.set_time_us(absl::ToUnixMicros(absl::Now()));
     if (reason.empty() ? known == faults_.end() : known != faults_.end() && known->second.reason() == reason) return;
     SetLocked(slot, cause, reason);
   }

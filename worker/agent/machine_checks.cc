@@ -108,7 +108,7 @@ class CheckProcess {
   pid_t pid_ = -1;
   std::unique_ptr<launch::MessageReader> reader_;
   std::vector<v1::CheckResult> results_;
-  std::string why_ended_, wait_status_;
+  std::string why_ended_, wait_status_ = "has closed its socket and does not end";
 };
 
 // Where the processes write what they have to say besides; empty: nowhere.
@@ -200,10 +200,7 @@ bool CheckDiskAndDevices(const CheckPlan& plan, LogFolder& logs, const std::func
 
 // The slots that have passed, as a plan of their own.
 CheckPlan PassedOf(const CheckPlan& plan, const v1::MachineCheck& check) {
-  std::set<int64_t> passed;
-  for (const v1::CheckResult& result : check.results()) {
-    if (result.kind() == v1::DEVICE_CHECK && result.passed()) passed.insert(result.slots(0));
-  }
+  const std::set<int64_t> passed = PassedSlots(check);
   CheckPlan left = plan;
   left.slots.clear(), left.processors.clear(), left.gpus.clear();
   for (size_t i = 0; i < plan.slots.size(); ++i) {
@@ -360,6 +357,15 @@ std::map<int64_t, std::string> FaultsOf(const v1::MachineCheck& check) {
     faults[slot] = absl::StrCat(sim::CheckedText(*pair), " failed: ", pair->text());
   }
   return faults;
+}
+
+std::set<int64_t> PassedSlots(const v1::MachineCheck& check) {
+  std::set<int64_t> passed;
+  for (const v1::CheckResult& result : check.results()) {
+    if (result.kind() == v1::DEVICE_CHECK && result.passed()) passed.insert(result.slots(0));
+  }
+  for (const auto& [slot, fault] : FaultsOf(check)) passed.erase(slot);
+  return passed;
 }
 
 std::string FaultOfDisk(const v1::MachineCheck& check) {

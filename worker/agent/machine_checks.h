@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ std::optional<v1::MachineCheck> CheckTheMachine(const CheckPlan& plan, const std
 
 // By slot why it must get nothing new: its device has failed, or it is to blame for pairs that did (worker/launch/check_pairs.h).
 std::map<int64_t, std::string> FaultsOf(const v1::MachineCheck& check);
+// The slots that have passed: their devices were checked, and they have no such fault.
+std::set<int64_t> PassedSlots(const v1::MachineCheck& check);
 // Why the worker must get nothing new; empty: it may.
 std::string FaultOfDisk(const v1::MachineCheck& check);
 

@@ -58,7 +58,6 @@ struct Card {
   std::map<std::string, std::string> fields;
   std::map<std::string, int> errors;  // by function
   std::vector<unsigned long long> xids;
-  size_t told_xids = 0;
 };
 using nvmlDevice_t = Card*;
 struct nvmlEventData_t {
@@ -71,9 +70,10 @@ struct Events {
 };
 using nvmlEventSet_t = Events*;
 
-legoai::Mutex mutex;  // of all that follows: the library is thread-safe
+legoai::Mutex mutex;  // of all that follows, but for the cards themselves, which stay as long as one session does
 int initialized = 0;
 std::vector<Card> cards;
+std::map<const Card*, size_t> told_xids;
 std::map<std::string, int> errors;  // of functions without a card
 
 std::vector<std::string> Split(const std::string& text, char separator) {
@@ -98,6 +98,7 @@ void ReadField(const std::string& field, Card* card) {
 
 void ReadCards() {
   cards.clear();
+  told_xids.clear();
   errors.clear();
   const char* text = std::getenv("LEGOAI_FAKE_NVML");
   for (const std::string& part : Split(text == nullptr ? "" : text, ';')) {
@@ -177,12 +178,14 @@ const char* nvmlErrorString(int code) {
 int nvmlSystemGetDriverVersion(char* version, unsigned length) { return CopyText("580.65.06", version, length); }
 
 int nvmlDeviceGetCount_v2(unsigned* count) {
+  const legoai::MutexLock lock(mutex);
   if (initialized < 1) return NVML_ERROR_UNINITIALIZED;
   *count = static_cast<unsigned>(cards.size());
   return ErrorOf(errors, __func__);
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* device) {
+  const legoai::MutexLock lock(mutex);
   if (initialized < 1) return NVML_ERROR_UNINITIALIZED;
   if (index >= cards.size()) return NVML_ERROR_INVALID_ARGUMENT;
   *device = &cards[index];
@@ -278,8 +281,10 @@ int nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* data, unsigned mill
     for (nvmlDevice_t device : set->devices) {
       const Card now = Now(*device);
       if (const int error = ErrorOf(now.errors, __func__)) return error;
-      if (now.xids.size() <= device->told_xids) continue;
-      *data = {device, nvmlEventTypeXidCriticalError, now.xids[device->told_xids++], 0xFFFFFFFF, 0xFFFFFFFF};
+      const legoai::MutexLock lock(mutex);
+      size_t& told = told_xids[device];
+      if (now.xids.size() <= told) continue;
+      *data = {device, nvmlEventTypeXidCriticalError, now.xids[told++], 0xFFFFFFFF, 0xFFFFFFFF};
       return NVML_SUCCESS;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
