@@ -41,7 +41,7 @@ using mesh::Mesh;
 using ::testing::IsEmpty;
 
 constexpr int kRanks = 2, kRounds = 20, kLimitSeconds = 50;  // below what the check allows a test
-constexpr int kCpuLimitSeconds = 300;                       // of ranks on the CPU, which other tests load meanwhile
+constexpr int kCpuLimitSeconds = 300;                        // of ranks on the CPU, which other tests load meanwhile
 
 class SmokeSymmetric : public GpuTest {
  protected:
