@@ -68,8 +68,8 @@ std::vector<RankOutcome> RunSelf(const std::string& name, int ranks, int time_li
 int RankOfSelf();
 int RanksOfSelf();
 comm::RendezvousOptions RendezvousOfSelf();
-// The plugin and this rank's card, selected. Where there are too few for all ranks they share the first: NCCL is told that each is
-// a host of its own, and connects them by sockets; PyTorch's symmetric memory is told to let them.
+// The plugin and this rank's card, selected. Where there are too few for all ranks they share the first: NCCL is told that each
+// is a host of its own, and connects them by sockets; PyTorch's symmetric memory is told to let them.
 const comm::CudaPlugin& PluginOfSelf();
 c10::Device DeviceOfSelf(const comm::CudaPlugin& plugin);
 void Tell(const std::string& text);

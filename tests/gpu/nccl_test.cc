@@ -113,8 +113,8 @@ using integration::Case;
 using integration::Must;
 using mesh::Mesh;
 
-// NCCL with several ranks, each a process of its own: on one card they are refused by name; with a card each, or as hosts of their
-// own that share it (PluginOfSelf), collectives, a peer that dies, and training as on the CPU with Gloo.
+// NCCL with several ranks, each a process of its own: on one card they are refused by name; with a card each, or as hosts of
+// their own that share it (PluginOfSelf), collectives, a peer that dies, and training as on the CPU with Gloo.
 
 constexpr int kRanks = 2, kSteps = 3, kLimitSeconds = 50;  // below what the check allows a test
 

@@ -16,7 +16,8 @@ using integration::Case;
 
 // Without its layout; it accumulates if it did before.
 Case OnOneRank(Case test_case) {
-  const auto before = integration::Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, test_case.world_size));
+  const auto before =
+      integration::Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, test_case.world_size));
   const int64_t parts = before.accumulation() > 1 ? 2 : 1;
   auto* parallelism = test_case.recipe.mutable_parallelism();
   *parallelism = parallel::DefaultRecipe().parallelism();
@@ -36,7 +37,8 @@ std::vector<Case> OneCardCases() {
     Case alone = OnOneRank(test_case);
     const auto resolved = integration::Must(parallel::ResolvedRecipe::Create(alone.recipe, alone.model, 1));
     if (!model::CheckWindow(alone.model, resolved.seq_len(), v1::CUDA).ok()) continue;
-    if (seen.insert({alone.model.SerializeAsString(), alone.recipe.SerializeAsString()}).second) cases.push_back(std::move(alone));
+    const bool is_new = seen.insert({alone.model.SerializeAsString(), alone.recipe.SerializeAsString()}).second;
+    if (is_new) cases.push_back(std::move(alone));
   }
   return cases;
 }

@@ -1,5 +1,5 @@
-// Graph mode on a GPU: the captured step, run there, gives the bits of the eager one there, takes no more memory, and trains as the
-// CPU does. Beside it what a step of each way takes.
+// Graph mode on a GPU: the captured step, run there, gives the bits of the eager one there, takes no more memory, and trains as
+// the CPU does. Beside it what a step of each way takes.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -65,7 +65,8 @@ Trained Train(const Case& test_case, const parallel::ResolvedRecipe& resolved, t
   }
   Note(&trained, "held-out loss", evaluate());
   for (const auto& state : step.State()) {
-    if (state.tensor.storage().nbytes() > 0) Note(&trained, state.name, state.tensor);  // gathered parameters are gone between steps
+    const bool is_there = state.tensor.storage().nbytes() > 0;  // gathered parameters are gone between steps
+    if (is_there) Note(&trained, state.name, state.tensor);
   }
   return trained;
 }

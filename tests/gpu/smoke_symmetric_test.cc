@@ -41,6 +41,7 @@ using mesh::Mesh;
 using ::testing::IsEmpty;
 
 constexpr int kRanks = 2, kRounds = 20, kLimitSeconds = 50;  // below what the check allows a test
+constexpr int kCpuLimitSeconds = 300;                        // of ranks on the CPU, which other tests load meanwhile
 
 class SmokeSymmetric : public GpuTest {
  protected:
@@ -395,14 +396,16 @@ TEST(SymmetricRank, DISABLED_Trains) {
                    plugin.make_streams());
 }
 TEST(SymmetricRank, DISABLED_TrainsByRotationsOfGloo) {
-  TrainByRotations(at::kCPU, Must(comm::MakeGlooFactory(Options(std::chrono::seconds(20)))), comm::MakeThreadStreams());
+  comm::RendezvousOptions options = Options(std::chrono::seconds(kCpuLimitSeconds));
+  options.connect_timeout = options.timeout;
+  TrainByRotations(at::kCPU, Must(comm::MakeGlooFactory(options)), comm::MakeThreadStreams());
 }
 
 // In a process that has no GPU open: its ranks are forked.
 TEST(SymmetricRank, DISABLED_TrainsOnTheCpu) { TellLosses(integration::Train(TensorParallelCase(), kSteps).losses); }
 
 void ExpectLossesOfTheCpu(const std::vector<RankOutcome>& outcomes) {
-  const auto on_cpu = RunSelf("SymmetricRank.DISABLED_TrainsOnTheCpu", 1, kLimitSeconds);
+  const auto on_cpu = RunSelf("SymmetricRank.DISABLED_TrainsOnTheCpu", 1, kCpuLimitSeconds);
   const auto read = [](const std::string& text) {
     std::istringstream in(text);
     return std::vector<float>(std::istream_iterator<float>(in), {});
@@ -423,7 +426,7 @@ TEST_F(SmokeSymmetric, AsynchronousTensorParallelTrainsAsTheCpuDoes) {
 }
 
 TEST(SymmetricRegion, TrainsByRotationsOnTheCpu) {
-  ExpectLossesOfTheCpu(RunSelf("SymmetricRank.DISABLED_TrainsByRotationsOfGloo", kRanks, kLimitSeconds));
+  ExpectLossesOfTheCpu(RunSelf("SymmetricRank.DISABLED_TrainsByRotationsOfGloo", kRanks, kCpuLimitSeconds));
 }
 
 // Rank 1 ends after one rotation; rank 0 hears of it by the time-out, lets its device go on, and ends.

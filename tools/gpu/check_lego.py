@@ -52,6 +52,19 @@ def read_metrics(path):
     return [steps[step] for step in sorted(steps)]
 
 
+def free_port():
+    """Below the ports that the kernel gives to whoever asks for any: nobody takes it before it is used."""
+    draw = random.SystemRandom()
+    while True:
+        port = draw.randint(20000, 31999)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass  # it is somebody's
+
+
 @dataclasses.dataclass
 class Training:
     error: str = ""  # empty: it finished
@@ -108,9 +121,7 @@ class Lego:
     def on_hosts(self, title, arguments, hosts, limit):
         """`lego train` as it is called on each of several hosts, all at once and all on this one; what the first answers. NCCL is
         told that they are hosts of their own: it connects their ranks by sockets, whatever cards they have."""
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
+        port = free_port()
 
         def call(host):
             gang = [f"--nnodes={hosts}", f"--node-rank={host}", "--master-addr=127.0.0.1", f"--master-port={port}"]

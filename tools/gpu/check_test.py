@@ -3,6 +3,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import textwrap
 import time
 import types
 import unittest
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -356,6 +358,14 @@ class FiguresTest(InFolder):
                 file.write(json.dumps({"attempt": attempt, "step": step, "loss": loss}) + "\n")
             file.write('{"attempt": 2, "st')
         self.assertEqual([entry["loss"] for entry in check_lego.read_metrics(path)], [5, 4, 3])
+
+    def test_hosts_do_not_meet_at_a_port_that_is_taken(self):
+        free = check_lego.free_port()
+        self.assertTrue(20000 <= free < 32000, free)
+        with socket.socket() as taken, unittest.mock.patch.object(check_lego.random, "SystemRandom") as draw:
+            taken.bind(("127.0.0.1", 0))
+            draw.return_value.randint.side_effect = [taken.getsockname()[1], free]
+            self.assertEqual(check_lego.free_port(), free)
 
     def test_recipes(self):
         import tomllib

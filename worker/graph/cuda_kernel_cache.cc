@@ -69,8 +69,8 @@ absl::Status NoNvrtc(const std::string& named, const std::string& why) {
                     absl::StatusCode::kFailedPrecondition);
 }
 
-// NVRTC looks for a second library where the dynamic linker does, which need not be the folder of the first. Once it is open it is
-// found by its name; where it is not beside it, NVRTC says so.
+// NVRTC looks for a second library where the dynamic linker does, which need not be the folder of the first. Once it is open it
+// is found by its name; where it is not beside it, NVRTC says so.
 void OpenBuiltins(void* beside, const std::string& name) {
   Dl_info place;
   if (dladdr(beside, &place) == 0) return;

@@ -54,9 +54,9 @@ TEST_F(CudaKernelSourceTest, RandomKernelsComputeWhatTheCpusDo) {
   const unsigned first = std::random_device()();
   std::printf("seed %u\n", first);
   std::set<std::string> texts;
-  for (unsigned seed = first; seed < first + 12; ++seed) {
+  for (unsigned i = 0; i < 12 || (texts.size() <= 20 && i < 100); ++i) {  // some have no kernel, or one
     for (const v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16}) {
-      texts.merge(KernelsOf(ProgramFor(v1::CUDA, RandomProgram(seed, dtype).trace)));
+      texts.merge(KernelsOf(ProgramFor(v1::CUDA, RandomProgram(first + i, dtype).trace)));
     }
   }
   EXPECT_GT(texts.size(), 20u);

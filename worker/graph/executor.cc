@@ -267,8 +267,8 @@ struct Executor::Impl {
            tensor.storage_offset() == geometry.offset && tensor.scalar_type() == state.type;
   }
 
-  // Attention's log-sum-exp, which CUDA pads, goes whole to the operator's own backward. What else differs on a device the program
-  // has as the device gives it (core/trace/device_results.h).
+  // Attention's log-sum-exp, which CUDA pads, goes whole to the operator's own backward. What else differs on a device the
+  // program has as the device gives it (core/trace/device_results.h).
   void Adopt(const Step::Result& result, const at::Tensor& tensor, const Step& step) {
     ValueState& state = values[result.value];
     const uint32_t storage = trace.values[result.value].storage;

@@ -6,16 +6,9 @@
 
 #include <limits>
 
+#include "worker/comm/cuda/device.h"
+
 namespace legoai::comm {
-namespace {
-
-absl::Status Check(cudaError_t error, const std::string& what) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  (void)cudaGetLastError();  // or the next check of a kernel would find it
-  return absl::UnavailableError(what + " failed: " + cudaGetErrorString(error));
-}
-
-}  // namespace
 
 std::string CudaArchitecture(int device) {
   int major = 0, minor = 0;

@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kEnd{10}, kEndOfOthers{1};
 
 }  // namespace
 
-absl::Status Check(cudaError_t error, const char* what) {
+absl::Status Check(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
   (void)cudaGetLastError();  // or the next check of a kernel would find it
   return absl::UnavailableError(std::string(what) + " failed: " + cudaGetErrorString(error));

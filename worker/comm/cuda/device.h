@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,7 +14,7 @@
 namespace legoai::comm {
 
 // Unavailable with what CUDA says of it.
-absl::Status Check(cudaError_t error, const char* what);
+absl::Status Check(cudaError_t error, std::string_view what);
 
 // A GPU's UUID as NVML writes it: the bytes in hexadecimal, with hyphens after 4, 6, 8 and 10 of them.
 std::string UuidText(const cudaUUID_t& uuid);

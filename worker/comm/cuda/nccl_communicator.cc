@@ -175,7 +175,7 @@ absl::StatusOr<CommunicatorFactory> MakeNcclFactory(const RendezvousOptions& opt
        say = options.say](
           const mesh::Group& group, int64_t rank, int64_t channel) -> absl::StatusOr<std::unique_ptr<Communicator>> {
         ASSIGN_OR_RETURN(auto gpu, OwnGpu());
-        // By this variable NCCL takes ranks for those of several hosts, and connects them by the network, whatever GPUs they have.
+        // By this variable NCCL takes ranks for those of several hosts, and connects them by the network, whatever their GPUs.
         if (const char* host = std::getenv("NCCL_HOSTID"); host != nullptr) gpu.id += std::string(" of host ") + host;
         RETURN_IF_ERROR(CheckOneGpuEach(*store, group.ranks.List(), world_rank, gpu));
         const std::string name = mesh::NameOf(group.dim);
