@@ -173,7 +173,8 @@ class Gang {
     v1::ListAttemptsResponse response;
     service::Ask(service_.stub(), &Stub::ListAttempts, request, &response);
     if (response.attempts().empty()) throw std::runtime_error("the gang has no attempt");
-    if (!response.next_page_token().empty()) throw std::runtime_error("a gang has more than 1000 attempts: ask for fewer --rounds");
+    if (!response.next_page_token().empty())
+      throw std::runtime_error(absl::StrCat("a gang has more than ", kMostAttempts, " attempts: ask for fewer --rounds"));
     const v1::Attempt& last = *response.attempts().rbegin();
     if (last.placements_size() != kMembers) throw std::runtime_error("the gang trains on other than three hosts");
     const int drawn = std::uniform_int_distribution<int>(0, kMembers - 1)(random_);

@@ -164,8 +164,8 @@ class Bench {
                               jobs, absl::GetFlag(FLAGS_kinds), wave, plans.simulated, submitted, seconds, jobs / seconds));
   }
 
-  // Of the kinds that were submitted last, which differ in nothing that a step takes. The newest jobs come first, and users submit
-  // side by side: some more than there are kinds, but none of the wave before.
+  // Of the kinds that were submitted last, which differ in nothing that a step takes. The newest jobs come first, and users
+  // submit side by side: some more than there are kinds, but none of the wave before.
   Plans LookAtPlans() {
     v1::ListJobsRequest request;
     request.set_parent("projects/default");
