@@ -1,6 +1,6 @@
-"""Step times: ours, eager and as a program (compile.enable), beside plain PyTorch eager (eager_model.py), in turns - ours, program,
-theirs, ours, program, theirs - so that a card that grows warm or slow does so for all, and beside the prediction. Nothing is
-asserted about time.
+"""Step times: ours, eager and as a program (compile.enable), beside plain PyTorch eager (eager_model.py), in turns - ours,
+program, theirs, ours, program, theirs - so that a card that grows warm or slow does so for all, and beside the prediction.
+Nothing is asserted about time.
 
 Before, that both compute the same: a model that was trained here and exported gives the same held-out loss there, and has as many
 parameters."""
@@ -73,12 +73,13 @@ def same_arithmetic(context, eager):
 
 
 def round_of(context, eager, recipe, sections, number, times, facts):
-    """Ours, then theirs; an error's text, and whether it was for want of time."""
+    """Ours, ours as a program, then theirs; an error's text, and whether it was for want of time."""
     training = context.lego.train(f"steps-{recipes.file_name(recipe)}-{number}", sections, device=context.device)
     if training.error:
         return f"ours: {training.error}", training.out_of_time
     times["ours"].append(training.step_seconds(WARM_UP))
-    program = context.lego.train(f"program-{recipes.file_name(recipe)}-{number}", sections, recipes.AS_PROGRAM, device=context.device)
+    program = context.lego.train(f"program-{recipes.file_name(recipe)}-{number}", sections, recipes.AS_PROGRAM,
+                                 device=context.device)
     if program.error:
         return f"as a program: {program.error}", program.out_of_time
     times["program"].append(program.step_seconds(WARM_UP))
@@ -109,7 +110,8 @@ def summary(times, predicted):
 
 
 def tell(figures):
-    text = (f"ours {figures['ours_ms']:,.1f} ms, as a program {figures['program_ms']:,.1f} ms, PyTorch eager {figures['theirs_ms']:,.1f} ms (ours / eager {figures['ratio']:.3f})")
+    text = (f"ours {figures['ours_ms']:,.1f} ms, as a program {figures['program_ms']:,.1f} ms, PyTorch eager "
+            f"{figures['theirs_ms']:,.1f} ms (ours / eager {figures['ratio']:.3f})")
     return text + (f", predicted {figures['predicted_ms']:,.1f} ms" if "predicted_ms" in figures else "")
 
 

@@ -1,5 +1,5 @@
-"""One step of some recipes traced on the device beside its prediction, as `lego compare-trace` tells them: traces.txt, in which every
-operator's measured time stands beside the least that the device's peaks allow. Nothing is asserted about time."""
+"""One step of some recipes traced on the device beside its prediction, as `lego compare-trace` tells them: traces.txt, in which
+every operator's measured time stands beside the least that the device's peaks allow. Nothing is asserted about time."""
 import os
 
 import check_recipes as recipes
