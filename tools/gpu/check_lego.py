@@ -11,6 +11,18 @@ WORDS = ("the of and to that in he shall unto for his a they be is with not all 
          "earth river mountain people city house king day year hand word heart stone fire wind voice road field").split()
 
 
+def free_port():
+    """Below the ports that the kernel gives to whoever asks for any: nobody else takes it before the first host does."""
+    while True:
+        port = random.randint(20000, 31999)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
 def write_text(path, size):
     """Prose of a kind, the same in every run: words with a Zipf-like distribution, so that there is something to learn."""
     draw = random.Random(17)
@@ -108,9 +120,7 @@ class Lego:
     def on_hosts(self, title, arguments, hosts, limit):
         """`lego train` as it is called on each of several hosts, all at once and all on this one; what the first answers. NCCL is
         told that they are hosts of their own: it connects their ranks by sockets, whatever cards they have."""
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
+        port = free_port()
 
         def call(host):
             gang = [f"--nnodes={hosts}", f"--node-rank={host}", "--master-addr=127.0.0.1", f"--master-port={port}"]
