@@ -47,14 +47,14 @@ constexpr int kSlots = 2, kClients = 2;
 const int64_t kOldTables = store::PostgresSchemaVersion(), kNewTables = kOldTables + 1;
 constexpr int64_t kKeepLatest = 2;
 // Of the job that goes on while the lead goes over; no more reports than a query of metrics gives points.
-constexpr int64_t kLongSteps = 2400, kLongReports = 4;
+constexpr int64_t kLongSteps = 3600, kLongReports = 6;
 constexpr char kProject[] = "projects/default";
 // Generous: it is reached only where something hangs.
 constexpr double kPatienceSeconds = 400;
 constexpr useconds_t kUnderLoad = 1'500'000;  // between two replacements
 // Nobody is lost here but who is ended: a machine that is slow for seconds is not to be taken for one that stands still.
 const service::ServerTimes kTimes = {
-    .lease_ttl = "60s", .heartbeat_interval = "300ms", .replan_grace = "2s", .leader_lease = "15s"};
+    .lease_ttl = "60s", .heartbeat_interval = "300ms", .replan_grace = "2s", .leader_lease = "10s"};
 
 struct Server {
   std::string address;
