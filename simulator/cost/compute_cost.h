@@ -38,7 +38,7 @@ class ComputeCostModel {
 // shorter than the shortest that was measured.
 class RooflineModel : public ComputeCostModel {
  public:
-  // Errors: FieldError if a class has no efficiency, or fp32 no peak.
+  // Errors: FieldError if a class has no efficiency, fp32 no peak, or a curve no type, points that do not ascend, or a twin.
   static absl::StatusOr<std::unique_ptr<RooflineModel>> Create(const v1::Device& device);
   absl::StatusOr<Cost> Time(const graph::Trace& trace, const graph::Instruction& instruction) const override;
   // The same from facts alone. Errors: the device has no peak for the dtype.
