@@ -136,8 +136,8 @@ v1::DType ArithmeticDType(const InstructionView& op) {
   return found == v1::DTYPE_UNSPECIFIED ? v1::FLOAT32 : found;
 }
 
-// Whether neighbouring rows, of whichever of the last two dimensions is not the dense one, are apart by no multiple of 16 bytes. Of
-// one row there is none.
+// Whether neighbouring rows, of whichever of the last two dimensions is not the dense one, are apart by no multiple of 16 bytes:
+// never where there is one row.
 bool HasUnalignedRows(const Geometry& geometry) {
   constexpr int64_t kWideLoad = 16;
   const size_t dims = geometry.sizes.size();

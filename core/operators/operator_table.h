@@ -51,13 +51,14 @@ enum class WorkspaceRule : uint8_t {
   kCasts,  // arithmetic of operands that may have different types, or of a tensor and a number
 };
 
-// Operators whose results differ on CUDA from those on CPU, which a Trace has: in sizes or types (simulator/memory/memory_simulator.h),
-// or in strides alone.
+// Operators whose results differ on CUDA from those on CPU, which a Trace has: in sizes or types
+// (simulator/memory/memory_simulator.h), or in strides alone.
 enum class ResultRule : uint8_t {
   kAsRecorded,
   kAttention,
   kLayerNorm,
-  kContiguous,  // row-major, where the CPU's kernel keeps its input's strides (PyTorch 2.11, ATen/native/cuda/TensorTransformations.cu)
+  // Row-major, where the CPU's kernel keeps its input's strides (PyTorch 2.11, ATen/native/cuda/TensorTransformations.cu).
+  kContiguous,
 };
 
 struct OperatorRow {

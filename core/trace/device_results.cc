@@ -29,7 +29,7 @@ std::vector<char> StatisticsIn16Bits(const Trace& trace) {
   return found;
 }
 
-// Of one that others are views of the executor says that it is not as captured.
+// But for a result that has views: their geometry would be another, too. The executor says that such a one is not as captured.
 void MakeRollsRowMajor(Trace* trace) {
   std::vector<uint32_t> values_of(trace->storages.size());
   for (const Value& value : trace->values) ++values_of[value.storage];

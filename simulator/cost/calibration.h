@@ -1,6 +1,6 @@
 // Fits a device's efficiencies to its measurements (calibration.proto): for each operator class and type the value with which the
-// roofline (compute_cost.h) fits best, and for each operator with some points a curve of what its calls reach by their least time,
-// with the error of both together on held-out points.
+// roofline (compute_cost.h) fits best, and for each operator with some points a curve: the share of their least time that its
+// calls reach; with the error of both together on held-out points.
 //
 // 15 % of the points are held out, by a hash of operator, type and shape, so that repeated measurements hold out the same ones.
 // The fit minimizes the sum of |log(predicted / measured)| over the others that take several launches; shorter ones carry no

@@ -119,7 +119,7 @@ TEST_F(CalibrationTest, AnOperatorWhoseShareDependsOnItsSizeHasACurve) {
     if (key != std::pair<std::string, v1::DType>("matmul", v1::BFLOAT16)) AddPoints(key.first, key.second, 60, /*noise=*/0.02);
   }
   const auto share = [](double least, bool aligned) { return (aligned ? 0.8 : 0.16) * least / (least + 2e-5); };
-  for (int64_t i = 0; i < 300; ++i) {
+  for (int64_t i = 0; i < 900; ++i) {  // of whatever sizes are drawn, each factor of two has many
     v1::OperatorMeasurement point;
     point.set_operator_("test::mm");
     point.set_op_class("matmul");

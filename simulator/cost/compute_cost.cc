@@ -43,6 +43,8 @@ absl::Status RooflineModel::AddClass(OpClass op_class) {
 }
 
 absl::Status RooflineModel::AddCurve(const v1::Efficiency& efficiency) {
+  if (efficiency.dtype() == v1::DTYPE_UNSPECIFIED)
+    return FieldError("device.efficiencies.dtype", efficiency.operator_(), "give the type of the calls that its curve is of");
   Curve curve;
   curve.dtype = efficiency.dtype();
   curve.unaligned = efficiency.unaligned();
@@ -57,7 +59,13 @@ absl::Status RooflineModel::AddCurve(const v1::Efficiency& efficiency) {
     return FieldError("device.efficiencies.curve", efficiency.operator_(),
                       "give points of ascending least_seconds with positive fractions");
   }
-  curves_[efficiency.operator_()].push_back(std::move(curve));
+  std::vector<Curve>& known = curves_[efficiency.operator_()];
+  for (const Curve& other : known) {
+    if (other.dtype != curve.dtype || other.unaligned != curve.unaligned) continue;
+    return FieldError("device.efficiencies.operator", efficiency.operator_(),
+                      "give it one curve of a type, and one of its unaligned calls");
+  }
+  known.push_back(std::move(curve));
   return absl::OkStatus();
 }
 

@@ -34,11 +34,11 @@ class ComputeCostModel {
 // bandwidth for the rest (whose arithmetic runs at that share of the fp32 peak).
 //
 // An operator that was measured by itself has a curve: the least time, max(FLOPs / peak, bytes / bandwidth), over the share of it
-// that calls of about this least time reach, interpolated in the logarithm. Short calls reach little of it, and no call is shorter
-// than the shortest that was measured.
+// that calls of about this least time reach, interpolated in the logarithm. Short calls reach little of it, and no call is
+// shorter than the shortest that was measured.
 class RooflineModel : public ComputeCostModel {
  public:
-  // Errors: FieldError if a class has no efficiency, or fp32 no peak.
+  // Errors: FieldError if a class has no efficiency, fp32 no peak, or a curve no type, points that do not ascend, or a twin.
   static absl::StatusOr<std::unique_ptr<RooflineModel>> Create(const v1::Device& device);
   absl::StatusOr<Cost> Time(const graph::Trace& trace, const graph::Instruction& instruction) const override;
   // The same from facts alone. Errors: the device has no peak for the dtype.

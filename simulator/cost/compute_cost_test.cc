@@ -138,6 +138,19 @@ TEST(RooflineTest, ACurveThatDoesNotAscendIsRefused) {
   EXPECT_EQ(GetFieldViolation(RooflineModel::Create(negative).status())->value(), "aten::mm");
 }
 
+// Otherwise one of two would count, and one without a type nowhere.
+TEST(RooflineTest, AnOperatorHasOneCurveOfAType) {
+  v1::Device device = TestDevice();
+  AddCurve(&device, false, {{1, 0.1}});
+  AddCurve(&device, true, {{1, 0.1}});
+  EXPECT_TRUE(RooflineModel::Create(device).ok());
+  v1::Device twice = device;
+  AddCurve(&twice, false, {{1, 0.4}});
+  EXPECT_EQ(GetFieldViolation(RooflineModel::Create(twice).status())->field(), "device.efficiencies.operator");
+  AddCurve(&device, false, {{1, 0.4}})->set_dtype(v1::DTYPE_UNSPECIFIED);
+  EXPECT_EQ(GetFieldViolation(RooflineModel::Create(device).status())->field(), "device.efficiencies.dtype");
+}
+
 TEST(BenchmarkModelTest, FromTheTableOrAnErrorWithTheSignature) {
   TraceBuilder b;
   auto x = b.New(v1::FLOAT32, {100}), y = b.New(v1::FLOAT32, {100});

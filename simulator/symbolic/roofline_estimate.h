@@ -1,7 +1,7 @@
 // A closed-form step time, to order recipes before capture: an estimate, not a prediction (every reported result comes from a
 // capture). Matrix products and attention at the device's efficiencies, a rough count of memory traffic, collectives by
-// collective_cost.h with the overlap that the schedule allows, the pipeline's bubble, the host's dispatch. Of a calibrated device the
-// efficiencies are those of classes of operators; the curves of single ones are the simulator's.
+// collective_cost.h with the overlap that the schedule allows, the pipeline's bubble, the host's dispatch. Of a calibrated device
+// the efficiencies are those of classes of operators; the curves of single ones are the simulator's.
 //
 // Thread-safety: a pure function. Units: seconds.
 #pragma once

@@ -44,6 +44,7 @@ using Stub = v1::ControlPlane::Stub;
 constexpr int kMembers = 3;
 constexpr int kHosts = kMembers + 1;
 constexpr int kMostGangs = 8;
+constexpr int64_t kMostAttempts = 1000;  // of a gang: a page of them
 constexpr double kPatienceSeconds = 120;
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);
 
@@ -168,9 +169,12 @@ class Gang {
   Host& Member() {
     v1::ListAttemptsRequest request;
     request.set_parent(job_->name());
+    request.set_page_size(kMostAttempts);
     v1::ListAttemptsResponse response;
     service::Ask(service_.stub(), &Stub::ListAttempts, request, &response);
     if (response.attempts().empty()) throw std::runtime_error("the gang has no attempt");
+    if (!response.next_page_token().empty())
+      throw std::runtime_error(absl::StrCat("a gang has more than ", kMostAttempts, " attempts: ask for fewer --rounds"));
     const v1::Attempt& last = *response.attempts().rbegin();
     if (last.placements_size() != kMembers) throw std::runtime_error("the gang trains on other than three hosts");
     const int drawn = std::uniform_int_distribution<int>(0, kMembers - 1)(random_);

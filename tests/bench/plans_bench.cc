@@ -159,16 +159,17 @@ class Bench {
     rows_.Add(absl::StrFormat("\"wave\": \"%s\", \"jobs\": %.0f, \"kinds\": %d, \"simulated\": %d, "
                               "\"submitted_seconds\": %.3f, \"planned_seconds\": %.3f, \"plans_per_second\": %.1f",
                               wave, jobs, absl::GetFlag(FLAGS_kinds), plans.simulated, submitted, seconds, jobs / seconds),
-              absl::StrFormat("%.0f jobs of %d kinds, %s: %d recipes simulated, submitted after %.1f s, all planned after %.1f s, "
-                              "%.1f a second",
+              absl::StrFormat("%.0f jobs of %d kinds, %s: %d recipes simulated, submitted after %.1f s, all planned after "
+                              "%.1f s, %.1f a second",
                               jobs, absl::GetFlag(FLAGS_kinds), wave, plans.simulated, submitted, seconds, jobs / seconds));
   }
 
-  // Of the kinds that were submitted last, which differ in nothing that a step takes.
+  // Of the kinds that were submitted last, which differ in nothing that a step takes. The newest jobs come first, and users
+  // submit side by side: some more than there are kinds, but none of the wave before.
   Plans LookAtPlans() {
     v1::ListJobsRequest request;
     request.set_parent("projects/default");
-    request.set_page_size(std::min(1000, absl::GetFlag(FLAGS_kinds) + 4 * kUsers));
+    request.set_page_size(std::min({1000, absl::GetFlag(FLAGS_jobs), absl::GetFlag(FLAGS_kinds) + 4 * kUsers}));
     v1::ListJobsResponse response;
     Check(service::Ask(service_.stub(), &Stub::ListJobs, request, &response, 60), "ListJobs");
     std::map<int64_t, Plans> of_kinds;  // by steps

@@ -185,7 +185,8 @@ TEST_P(FuseTest, TrainsAsEagerDoesButForRoundings) {
   std::printf("%s, largest relative difference by rank: %s\n", GetParam().eager.name.c_str(), absl::StrJoin(seen, "; ").c_str());
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, FuseTest, testing::ValuesIn(FuseCases()), [](const auto& info) { return info.param.eager.name; });
+INSTANTIATE_TEST_SUITE_P(Recipes, FuseTest, testing::ValuesIn(FuseCases()),
+                         [](const auto& info) { return info.param.eager.name; });
 
 }  // namespace
 }  // namespace legoai::integration

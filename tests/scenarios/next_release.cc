@@ -1,5 +1,5 @@
-// Makes of the server that it is linked with one of a later release, whose tables have a version more. The linker gives the calls
-// of PostgresMigrations() this one (--wrap, in BUILD).
+// Turns the server that it is linked with into one of a later release, whose tables are one version newer: the linker makes calls
+// of PostgresMigrations() calls of this one (--wrap, in BUILD).
 #include <span>
 #include <string_view>
 #include <vector>
@@ -8,7 +8,7 @@
 extern "C" std::span<const std::string_view> __real__ZN6legoai5store18PostgresMigrationsEv();
 
 extern "C" std::span<const std::string_view> __wrap__ZN6legoai5store18PostgresMigrationsEv() {
-  // Such as releases have them: a column more in tables that an older server reads, and another table.
+  // As releases have them: another column in tables that an older server reads, and another table.
   static const auto* const migrations = [] {
     const auto known = __real__ZN6legoai5store18PostgresMigrationsEv();
     auto* const more = new std::vector<std::string_view>(known.begin(), known.end());

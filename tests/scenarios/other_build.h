@@ -1,6 +1,6 @@
 // The service's programs as of two releases. The older ones are copies of this build's, in which another build version is written
 // over the one that was compiled in (core/process/build_version.h): to each other, to the store and to checkpoints they are of
-// other sources. The newer ones are this build's own, with a server whose tables have a version more (next_release.cc).
+// other sources. The newer ones are this build's own, with a server whose tables are one version newer (next_release.cc).
 #pragma once
 
 #include <string>

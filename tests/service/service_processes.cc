@@ -68,7 +68,8 @@ std::vector<std::string> ServerCommand(const std::string& address, const std::st
           "--sim=" + programs + "simulator/estimate/lego-sim",
           "--lease_ttl=" + times.lease_ttl,
           "--heartbeat_interval=" + times.heartbeat_interval,
-          "--replan_grace=" + times.replan_grace};
+          "--replan_grace=" + times.replan_grace,
+          "--leader_lease=" + times.leader_lease};
 }
 
 std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots,

@@ -31,7 +31,7 @@ std::unique_ptr<v1::ControlPlane::Stub> MakeStub(const std::string& address);
 
 // As legoai-server's flags take them.
 struct ServerTimes {
-  std::string lease_ttl = "15s", heartbeat_interval = "2s", replan_grace = "30s";
+  std::string lease_ttl = "15s", heartbeat_interval = "2s", replan_grace = "30s", leader_lease = "5s";
 };
 
 // The programs and their flags. Without HTTP. `data`: a folder; the store is SQLite's in it, or PostgreSQL's (test_store.h).

@@ -74,7 +74,7 @@ def same_arithmetic(context, eager):
 
 
 def round_of(context, eager, recipe, sections, number, times, facts):
-    """Ours, the program, then theirs; an error's text, and whether it was for want of time."""
+    """Ours, ours as a program, then theirs; an error's text, and whether it was for want of time."""
     training = context.lego.train(f"steps-{recipes.file_name(recipe)}-{number}", sections, device=context.device)
     if training.error:
         return f"ours: {training.error}", training.out_of_time

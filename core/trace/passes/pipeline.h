@@ -1,5 +1,6 @@
 // The passes that a recipe asks for, one after the other, over the Trace of one rank's whole step: what a trainer runs with
-// compile.enable, and what the simulator predicts for it. A recipe without passes leaves the Trace as it is.
+// compile.enable, and what the simulator predicts for it. Of a recipe without passes the Trace is left as the device gives its
+// results.
 //
 // A pass is a pure function Trace -> Trace with a name. Passes cross the boundaries of templates, so a Trace of two levels is
 // flattened first (core/trace/instances.h). Every rank runs the same passes over its own Trace, and a collective that one rank's
