@@ -320,7 +320,7 @@ void Server::Session(const Shared& exchange) {
     return;
   }
   if (exchange->method() != "POST") {
-    return ReplyError(*exchange, absl::UnimplementedError(absl::StrCat("/session takes POST, not ", exchange->method())), 405,
+    return ReplyError(*exchange, absl::UnimplementedError(absl::StrCat("/session takes GET and POST, not ", exchange->method())), 405,
                       {{"Allow", "GET, POST"}});
   }
   if (absl::Status status = CheckSender(*exchange, guard_); !status.ok()) return ReplySenderError(*exchange, status);
