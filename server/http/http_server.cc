@@ -320,8 +320,8 @@ void Server::Session(const Shared& exchange) {
     return;
   }
   if (exchange->method() != "POST") {
-    return ReplyError(*exchange, absl::UnimplementedError(absl::StrCat("/session takes POST, not ", exchange->method())), 405,
-                      {{"Allow", "GET, POST"}});
+    const std::string refusal = absl::StrCat("/session takes GET and POST, not ", exchange->method());
+    return ReplyError(*exchange, absl::UnimplementedError(refusal), 405, {{"Allow", "GET, POST"}});
   }
   if (absl::Status status = CheckSender(*exchange, guard_); !status.ok()) return ReplySenderError(*exchange, status);
   const auto secret = ReadSignIn(exchange->TakeBody());
@@ -336,8 +336,8 @@ void Server::Session(const Shared& exchange) {
   absl::Status status;
   if (cookie.size() > kMostCookieBytes) {
     status = FieldError("token", "",
-                        "is longer than a browser keeps, which is 4 KiB: have the identity provider put less into it, or take one "
-                        "that `lego token create` made");
+                        "is longer than a browser keeps, which is 4 KiB: have the identity provider put less into it, or take "
+                        "one that `lego token create` made");
   }
   options_.gate->Record(*who, exchange->remote(), "/session", "", status);
   if (!status.ok()) return ReplyError(*exchange, status, 400);
