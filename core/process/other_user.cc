@@ -106,8 +106,7 @@ constexpr const char* kPassedOn[] = {
     "CUDA_",  "NCCL_",  "NVIDIA_", "TORCH_",   "GLOO_",  "PYTORCH_", "LEGOAI_KERNEL_CACHE", "LEGOAI_CXX",     "LEGOAI_NVRTC",
     "UCX_",   "FI_",    "RDMAV_",  "OMP_",     "GOMP_",  "KMP_",     "MKL_",                "DNNL_",          "ONEDNN_",
     "LEGOAI_TEST_"};
-constexpr const char* kKeys[] = {"AWS_",        "http_proxy", "https_proxy", "all_proxy",     "no_proxy",
-                                 "HTTPS_PROXY", "ALL_PROXY",  "NO_PROXY",    "SSL_CERT_FILE", "SSL_CERT_DIR"};
+constexpr const char* kKeys[] = {"AWS_", "SSL_CERT_FILE", "SSL_CERT_DIR"};
 
 bool IsOneOf(std::string_view name, const char* one) {
   const std::string_view text = one;

@@ -53,8 +53,8 @@ int LowerLimit(int resource, uint64_t most);
 void CloseAllOnExec();
 
 // NAME=VALUE of this process's environment that a trainer needs, with HOME and USER of the user: a list of names and prefixes of
-// names (docs/security.md), so that what is a secret to this process stays one. `with_keys`: also AWS_*, for an object store, and
-// the proxies on the way there.
+// names (docs/security.md), so that what is a secret to this process stays one. `with_keys`: also AWS_* and SSL_CERT_*, for an
+// object store. No proxy's: there is none on the way there (core/objectstore/s3_request.cc), and its address may hold a password.
 std::vector<std::string> EnvironmentOf(const OtherUser& user, bool with_keys);
 
 // Makes the folder PARENT/NAME for the user, which may not write in PARENT, or sees that it is there and the user's. Where this
