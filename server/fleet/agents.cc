@@ -332,7 +332,8 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
                                 sound > 0,
                      .kind = entry.kind,
                      .gang = entry.gang,
-                     .place = TopologyOf(entry.facts)});
+                     .place = TopologyOf(entry.facts),
+                     .checked = health.checking() ? sound : 0});
   }
   return views;
 }
