@@ -391,6 +391,7 @@ test('what is wrong with a worker, and what its check found', () => withPage(asy
   assert.match(await row.innerText(), /slot 5: its driver told of Xid 79/);
   assert.doesNotMatch(await row.innerText(), /disk: passed/, 'it is folded');
   await row.getByText('check passed').click();
+  await row.getByText('disk: passed').waitFor();
   assert.match(await row.innerText(), /disk: passed in 1\.5 s, 500 MB\/s written/);
   assert.match(await row.innerText(), /all_gather of slots 0 and 1: passed in 1\.5 s, 200 GB\/s received/);
   await row.getByRole('button', { name: 'Check', exact: true }).click();
