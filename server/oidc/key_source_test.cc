@@ -103,6 +103,7 @@ TEST_F(KeySourceTest, TokensThatNameNoKeyCauseFewReadings) {
   KeyServer server(KeySetText({key}));
   const Provider provider = MakeProvider(Open(server.url(), absl::Hours(1), absl::Hours(1)));
   Await([&] { return Check(provider, key).ok(); });
+  Await([&] { return absl::IsUnauthenticated(Check(provider, none)); });  // the first reading is quite over
   for (int i = 0; i < 100; ++i) {
     const absl::Status status = Check(provider, none);
     ASSERT_TRUE(absl::IsUnauthenticated(status)) << status;
@@ -128,10 +129,11 @@ TEST_F(KeySourceTest, WhatIsWrongMeanwhileLeavesTheKeysAsTheyAre) {
   struct Trouble {
     std::function<void(KeyServer&)> make;
     const char* part;
+    absl::Duration limit = absl::Minutes(1);  // of one reading
   };
   const std::vector<Trouble> troubles = {
       {[](KeyServer& server) { server.HangUp(); }, ""},
-      {[](KeyServer& server) { server.Hang(); }, "imed out"},
+      {[](KeyServer& server) { server.Hang(); }, "imed out", absl::Seconds(1)},
       {[](KeyServer& server) { server.Answer("<html>Maintenance</html>", 200, "Content-Type: text/html\r\n"); }, "is no JSON"},
       {[](KeyServer& server) { server.Answer("{\"keys\": []}"); }, "has no key"},
       {[&](KeyServer& server) { server.Answer(KeySetText({key}), 503); }, "status 503"},
@@ -142,7 +144,7 @@ TEST_F(KeySourceTest, WhatIsWrongMeanwhileLeavesTheKeysAsTheyAre) {
   for (const Trouble& trouble : troubles) {
     KeyServer server(KeySetText({key}));
     const auto milliseconds = absl::Milliseconds(20);
-    const Provider provider = MakeProvider(Open(server.url(), milliseconds, milliseconds, absl::Milliseconds(300)));
+    const Provider provider = MakeProvider(Open(server.url(), milliseconds, milliseconds, trouble.limit));
     Await([&] { return Check(provider, key).ok(); });
     const std::string line = "keys cannot be read: ";
     const int before = Logged(line), ends = Logged("are read again");
@@ -153,7 +155,7 @@ TEST_F(KeySourceTest, WhatIsWrongMeanwhileLeavesTheKeysAsTheyAre) {
     EXPECT_EQ(Logged(line), before + 1) << trouble.part;
     EXPECT_GT(Logged(trouble.part), 0) << trouble.part;
     server.Answer(KeySetText({key, TestKey::Ec("later")}));
-    Await([&] { return Logged("are read again") == ends + 1; });
+    Await([&] { return Logged("are read again") > ends; });
     EXPECT_TRUE(Check(provider, key).ok());
   }
 }
