@@ -55,7 +55,8 @@ absl::Status CheckHealth(const v1::Worker& worker, const v1::WorkerHealth& healt
   for (const v1::SlotFault& fault : health.slot_faults()) {
     if (!IsSlot(worker, fault.slot()) || fault.reason().size() > kLongestText) {
       return FieldError("health.slot_faults", absl::StrCat(fault.slot()),
-                        absl::StrCat("must be one of the worker's ", worker.slots(), " slots, with at most 4096 bytes of reason"));
+                        absl::StrCat("must be one of the worker's ", worker.slots(),
+                                     " slots, with at most 4096 bytes of reason"));
     }
   }
   if (health.fault().size() > kLongestText)

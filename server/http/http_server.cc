@@ -336,8 +336,8 @@ void Server::Session(const Shared& exchange) {
   absl::Status status;
   if (cookie.size() > kMostCookieBytes) {
     status = FieldError("token", "",
-                        "is longer than a browser keeps, which is 4 KiB: have the identity provider put less into it, or take one "
-                        "that `lego token create` made");
+                        "is longer than a browser keeps, which is 4 KiB: have the identity provider put less into it, or take "
+                        "one that `lego token create` made");
   }
   options_.gate->Record(*who, exchange->remote(), "/session", "", status);
   if (!status.ok()) return ReplyError(*exchange, status, 400);

@@ -136,7 +136,8 @@ function App() {
         )}
         {server && <span class="version faint" title="build of the server">{server.build_version}</span>}
         {!stranger && who?.name && (
-          <button type="button" class="quiet" title={`${who.name}: ${who.roles.map((r) => `${r.role} of ${r.project}`).join(', ')}`}
+          <button type="button" class="quiet"
+            title={`${who.name}: ${who.roles.map((r) => `${r.role} of ${r.project}`).join(', ')}`}
             onClick={() => signOut().finally(() => location.reload())}>Sign out</button>
         )}
         <button type="button" class="quiet" onClick={toggleTheme}
