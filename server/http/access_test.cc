@@ -141,6 +141,9 @@ TEST_F(HttpAccess, AStreamTellsOfItsOwnProjectAndEndsWithItsToken) {
   service_.notifier().WorkersChanged();
   EXPECT_TRUE(absl::StrContains(own.ReadUntil("event: workers"), job.name())) << own.received();
   EXPECT_FALSE(absl::StrContains(others.ReadUntil("event: workers"), job.name())) << others.received();
+  // What a server that follows knows of changes.
+  service_.notifier().AllChanged();
+  for (Client* told : {&own, &others}) EXPECT_TRUE(absl::StrContains(told->ReadUntil("\"all\":true"), "\"all\":true"));
   service_.Revoke(mine);
   for (Client* ended : {&own, &watch}) EXPECT_TRUE(absl::StrContains(ended->ReadUntil("event: failure"), "UNAUTHENTICATED"));
   EXPECT_FALSE(others.IsClosed(500));
