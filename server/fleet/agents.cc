@@ -53,6 +53,7 @@ void Agents::Know(const std::vector<v1::Worker>& workers) {
 absl::StatusOr<v1::Worker> Agents::FactsOf(const v1::Hello& hello) const {
   v1::Worker facts = hello.worker();
   facts.clear_use();     // heartbeats tell it
+  facts.clear_used();    // leases do
   facts.clear_health();  // it is told anew in each connection
   facts.clear_lets_finish();  // operators say it
   facts.clear_drain_grace_seconds();

@@ -106,6 +106,7 @@ TEST_F(AgentsTest, WhatRanWhenItCameBackIsJudgedOnceAllItSaidIsDurable) {
 TEST_F(AgentsTest, FaultySlotsAreNoneAndAWorkerThatIsCheckedHasNoneFree) {
   Link link;
   v1::Hello hello = MakeHello("p", "h", 3);
+  hello.mutable_worker()->add_used()->set_slots(1);  // which only the server knows
   hello.mutable_worker()->mutable_health()->add_slot_faults()->set_slot(2);
   const uint64_t session = Open(hello, &link);
   EXPECT_EQ(agents_.Views()[0].slots, 2);
