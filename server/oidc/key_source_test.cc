@@ -79,11 +79,10 @@ class KeySourceTest : public ::testing::Test {
 TEST_F(KeySourceTest, ANewKeyIsReadWhenATokenNamesIt) {
   const TestKey old_key = TestKey::Ec("old"), new_key = TestKey::Rsa("new");
   KeyServer server(KeySetText({old_key}));
-  const Provider provider = MakeProvider(Open(server.url()));
+  const Provider provider = MakeProvider(Open(server.url(), absl::Hours(1), /*pause=*/absl::ZeroDuration()));
   Await([&] { return Check(provider, old_key).ok(); });
   EXPECT_EQ(server.requests(), 1);
   server.Answer(KeySetText({old_key, new_key}));
-  absl::SleepFor(absl::Milliseconds(50));  // longer than the pause
   Await([&] {
     const absl::Status status = Check(provider, new_key);
     EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << "who comes with a new key is not refused: " << status;
