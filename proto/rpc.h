@@ -1,5 +1,5 @@
-// Shared by both ends of a gRPC connection: errors as google.rpc.Status, keepalive, and limits. Thread-safety: pure functions of their
-// arguments.
+// Shared by both ends of a gRPC connection: errors as google.rpc.Status, keepalive, and limits. Thread-safety: pure functions of
+// their arguments.
 #pragma once
 
 #include <grpcpp/server_builder.h>
@@ -33,8 +33,8 @@ struct Keepalive {
 void SetKeepalive(const Keepalive& keepalive, grpc::ChannelArguments* arguments);
 void SetKeepalive(const Keepalive& keepalive, grpc::ServerBuilder* builder);
 
-// A server takes calls whose metadata have as much as this, where gRPC's own limit is 8 KiB: an identity provider's token may have
-// 16 KiB (server/oidc/jwt.h). Clients learn of it from the server.
+// A server takes calls whose metadata have as much as this, where gRPC's own limit is 8 KiB: an identity provider's token may
+// have 16 KiB (server/oidc/jwt.h). Clients learn of it from the server.
 inline constexpr int kMostMetadataBytes = 32 << 10;
 void SetMetadataLimit(grpc::ServerBuilder* builder);
 

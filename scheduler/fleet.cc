@@ -16,7 +16,10 @@ bool Suits(const WorkerView& worker, const WaitingJob& job) {
 }  // namespace
 
 Fleet::Fleet(absl::Time now, const Snapshot& snapshot) {
-  for (const WorkerView& view : snapshot.workers) workers_.push_back({&view, view.free, {}});
+  for (const WorkerView& view : snapshot.workers) {
+    workers_.push_back({&view, view.free, {}});
+    if (view.checked > 0) workers_.back().uses.push_back({absl::InfinitePast(), view.checked});
+  }
   std::sort(workers_.begin(), workers_.end(), [](const Worker& a, const Worker& b) { return a.view->name < b.view->name; });
   std::map<std::string, int> index;
   for (int i = 0; i < static_cast<int>(workers_.size()); ++i) index[workers_[i].view->name] = i;

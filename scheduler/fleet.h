@@ -16,7 +16,7 @@ namespace legoai::scheduler {
 class Fleet {
  public:
   struct Use {
-    absl::Time end;  // InfiniteFuture: unknown; InfinitePast: it stops already
+    absl::Time end;  // InfiniteFuture: unknown; InfinitePast: it stops already, or is a check of the worker
     int64_t slots = 0;
   };
   struct Worker {
@@ -63,7 +63,7 @@ class Fleet {
 struct Reservation {
   const WaitingJob* job = nullptr;
   std::map<int, int64_t> left_over;  // by worker where it will start: slots that are then still free; empty: unknown
-  std::optional<absl::Time> at;      // when; InfinitePast: as soon as those have ended that stop already
+  std::optional<absl::Time> at;      // when; InfinitePast: as soon as those have ended that stop already, and checks
 };
 
 // Where a job that fits nowhere now will fit first. Of one worker, ties go to the worker with the most free slots now (so that

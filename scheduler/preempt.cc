@@ -45,7 +45,7 @@ class Room {
       if (number == places_.size()) places_.emplace_back();
       ++places_[number].workers;
       uses_[worker.view->name] = {number, 0};
-      Add(worker.free, &uses_[worker.view->name]);
+      Add(worker.free + worker.view->checked, &uses_[worker.view->name]);
     }
   }
 

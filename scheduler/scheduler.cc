@@ -151,6 +151,14 @@ void ExplainGang(const Fleet& fleet, const WaitingJob& job, Wait* wait) {
   }
 }
 
+// What a head waits for that starts as soon as that is over.
+std::string SoonText(const Fleet& fleet, const Reservation& kept) {
+  const bool checked = std::any_of(kept.left_over.begin(), kept.left_over.end(),
+                                   [&](const auto& there) { return fleet.workers()[there.first].view->checked > 0; });
+  return checked ? ", starts as soon as machines are checked, and jobs have stopped if any were asked to"
+                 : ", starts as soon as jobs have stopped that were asked to";
+}
+
 // Why a job that got nothing waits, once all grants are made.
 Wait Explain(absl::Time now, const Fleet& fleet, const Reservations& reservations, const WaitingJob& job, int64_t position) {
   const Fleet::Group& group = fleet.Accepting(job);
@@ -171,8 +179,7 @@ Wait Explain(absl::Time now, const Fleet& fleet, const Reservations& reservation
     wait.text = BusyText(job, group);
   }
   absl::StrAppend(&wait.text, "; position ", position);
-  if (kept != nullptr && kept->at == absl::InfinitePast())
-    absl::StrAppend(&wait.text, ", starts as soon as jobs have stopped that were asked to");
+  if (kept != nullptr && kept->at == absl::InfinitePast()) absl::StrAppend(&wait.text, SoonText(fleet, *kept));
   if (kept != nullptr && kept->at.has_value() && *kept->at > now) {
     wait.expected_start = kept->at;
     absl::StrAppend(&wait.text, ", expected to start at ",

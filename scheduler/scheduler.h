@@ -18,7 +18,8 @@
 //
 // Names are unique; slots of a job are at least 1; a worker's free slots and those of running jobs are together at most its
 // slots, but where one became faulty while it was used: then they may be one more until the job there has ended. Jobs on workers
-// that are not in the snapshot are ignored; for reservations, slots that are neither free nor of a running job never become free.
+// that are not in the snapshot are ignored; for reservations, slots that are neither free nor checked nor of a running job are
+// never free.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@ struct WorkerView {
   std::string kind = {};  // workers of the same kind run a recipe equally well
   std::string gang = {};  // workers of the same, and so of one kind, may train a job together; empty: this one trains alone
   std::vector<std::string> place = {};  // where it is, outermost first: rack, NVLink domain, node (kDomainLevel)
+  int64_t checked = 0;  // slots that are neither free nor used while it is checked, and free at any moment
   bool operator==(const WorkerView&) const = default;
 };
 

@@ -198,6 +198,7 @@ struct Client::Connection {
       Limit(kSimulateLimit, context);
       return (stub.get()->*method)(context, request, &response);
     });
+    if (IsCutOff(status) && !(interrupted && interrupted())) return ErrorOf(status);
     if (!status.ok()) return ToStatus(status, servers.text());
     return response;
   }

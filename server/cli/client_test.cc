@@ -59,6 +59,10 @@ class CutsOffTheFirst : public v1::ControlPlane::Service {
     if (calls++ == 0) context->TryCancel();
     return grpc::Status::OK;
   }
+  grpc::Status Simulate(grpc::ServerContext* context, const v1::SimulateRequest*, v1::Estimate*) override {
+    context->TryCancel();
+    return grpc::Status::OK;
+  }
   std::atomic<int> calls = 0;
 };
 
@@ -73,6 +77,9 @@ TEST(Client, ACallThatIsCutOffIsTriedAgain) {
   const absl::Status status = client.ListJobs(AllJobs()).status();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(service.calls, 2);
+  // A simulation is not: nobody has interrupted it.
+  const absl::Status simulated = client.Simulate(v1::SimulateRequest(), nullptr).status();
+  EXPECT_TRUE(absl::IsUnavailable(simulated)) << simulated;
 }
 
 TEST(Client, ErrorsOfTheServerAreItsOwn) {

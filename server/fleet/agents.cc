@@ -53,6 +53,7 @@ void Agents::Know(const std::vector<v1::Worker>& workers) {
 absl::StatusOr<v1::Worker> Agents::FactsOf(const v1::Hello& hello) const {
   v1::Worker facts = hello.worker();
   facts.clear_use();     // heartbeats tell it
+  facts.clear_used();    // leases do
   facts.clear_health();  // it is told anew in each connection
   facts.clear_lets_finish();  // operators say it
   facts.clear_drain_grace_seconds();
@@ -332,7 +333,8 @@ std::vector<scheduler::WorkerView> Agents::Views() const {
                                 sound > 0,
                      .kind = entry.kind,
                      .gang = entry.gang,
-                     .place = TopologyOf(entry.facts)});
+                     .place = TopologyOf(entry.facts),
+                     .checked = health.checking() ? sound : 0});
   }
   return views;
 }

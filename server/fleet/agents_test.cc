@@ -106,15 +106,18 @@ TEST_F(AgentsTest, WhatRanWhenItCameBackIsJudgedOnceAllItSaidIsDurable) {
 TEST_F(AgentsTest, FaultySlotsAreNoneAndAWorkerThatIsCheckedHasNoneFree) {
   Link link;
   v1::Hello hello = MakeHello("p", "h", 3);
+  hello.mutable_worker()->add_used()->set_slots(1);  // which only the server knows
   hello.mutable_worker()->mutable_health()->add_slot_faults()->set_slot(2);
   const uint64_t session = Open(hello, &link);
   EXPECT_EQ(agents_.Views()[0].slots, 2);
   EXPECT_EQ(agents_.Views()[0].free, 2);
+  EXPECT_EQ(agents_.Views()[0].checked, 0);
   v1::WorkerHealth health;
   health.set_checking(true);
   EXPECT_EQ(agents_.TakeHealth(session, health)->slot_faults_size(), 1);
   EXPECT_EQ(agents_.Views()[0].slots, 3);
   EXPECT_EQ(agents_.Views()[0].free, 0);
+  EXPECT_EQ(agents_.Views()[0].checked, 3);
   EXPECT_TRUE(agents_.Views()[0].accepts) << "jobs wait for it";
   health.set_fault("the disk");
   ASSERT_TRUE(agents_.TakeHealth(session, health).ok());

@@ -167,7 +167,9 @@ std::vector<scheduler::WorkerView> Controller::WorkerViews() const {
   std::map<std::string, int64_t> taken = plans_.KeptSlots();
   for (const Lease& lease : book_.All()) taken[lease.worker] += lease.slots;
   std::vector<scheduler::WorkerView> views = agents_.Views();
-  for (scheduler::WorkerView& view : views) view.free = std::max<int64_t>(0, view.free - taken[view.name]);
+  for (scheduler::WorkerView& view : views) {
+    for (int64_t* const slots : {&view.free, &view.checked}) *slots = std::max<int64_t>(0, *slots - taken[view.name]);
+  }
   return views;
 }
 

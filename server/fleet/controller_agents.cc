@@ -178,7 +178,8 @@ void Controller::TellFaults(const std::string& worker, const std::vector<v1::Slo
   }
 }
 
-// Sent to whom it is connected with now; what comes of it the agent tells.
+// Sent to whom it is connected with now; what comes of it the agent tells. Whoever waits for that must not take this check, which
+// may have begun when it is answered, for one that was under way before: the answer is the worker as it was.
 absl::StatusOr<v1::Worker> Controller::CheckWorker(const v1::CheckWorkerRequest& request) {
   const auto place = agents_.PlaceOf(request.name());
   if (!place)
@@ -196,7 +197,7 @@ absl::StatusOr<v1::Worker> Controller::CheckWorker(const v1::CheckWorkerRequest&
                       "is not connected, and cannot check its machine: start its agent, which checks it then",
                       absl::StatusCode::kFailedPrecondition);
   }
-  return WithLeases(agents_.FindWorker(request.name()).value_or(v1::Worker()), book_.All());
+  return WithLeases(known.value_or(v1::Worker()), book_.All());
 }
 
 void Controller::LogRefusal(const std::string& reason, const LogFields& about) {

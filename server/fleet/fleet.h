@@ -37,7 +37,8 @@ class Fleet {
   // Durable when it returns; jobs are moved afterwards. Errors: NotFound; those of StopGrace (server/jobs/stop.h).
   virtual absl::StatusOr<v1::Worker> Drain(const v1::DrainWorkerRequest& request) = 0;
 
-  // Asks its agent to check its machine, and does not wait for it. Errors: NotFound; FailedPrecondition: it is not connected.
+  // Asks its agent to check its machine, and does not wait for it. Returns the worker as it was before. Errors: NotFound;
+  // FailedPrecondition: it is not connected.
   virtual absl::StatusOr<v1::Worker> CheckWorker(const v1::CheckWorkerRequest& request) = 0;
 
   // A job was durably submitted, cancelled or retried: wakes the controller. Returns at once.

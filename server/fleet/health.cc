@@ -20,6 +20,7 @@ bool IsSlot(const v1::Worker& worker, int64_t slot) { return slot >= 0 && slot <
 bool IsRate(double rate) { return std::isfinite(rate) && rate >= 0; }
 
 absl::Status CheckResultOf(const v1::Worker& worker, const v1::CheckResult& result) {
+  RETURN_IF_ERROR(CheckPrintable("health.check.results.text", result.text()));
   const auto& of = result.slots();
   const bool slots = std::all_of(of.begin(), of.end(), [&](int64_t slot) { return IsSlot(worker, slot); });
   const bool figures = IsRate(result.seconds()) && IsRate(result.write_bytes_per_second()) &&
@@ -53,11 +54,18 @@ absl::Status CheckHealth(const v1::Worker& worker, const v1::WorkerHealth& healt
   if (health.slot_faults_size() > kCausesOfASlot * worker.slots())
     return FieldError("health.slot_faults", absl::StrCat(health.slot_faults_size()), "must be one of each cause for a slot");
   for (const v1::SlotFault& fault : health.slot_faults()) {
+    RETURN_IF_ERROR(CheckPrintable("health.slot_faults.reason", fault.reason()));
+    if (!v1::FaultCause_IsValid(fault.cause())) {
+      return FieldError("health.slot_faults.cause", absl::StrCat(static_cast<int>(fault.cause())),
+                        "is none that the server knows: install the same build on both");
+    }
     if (!IsSlot(worker, fault.slot()) || fault.reason().size() > kLongestText) {
       return FieldError("health.slot_faults", absl::StrCat(fault.slot()),
-                        absl::StrCat("must be one of the worker's ", worker.slots(), " slots, with at most 4096 bytes of reason"));
+                        absl::StrCat("must be one of the worker's ", worker.slots(),
+                                     " slots, with at most 4096 bytes of reason"));
     }
   }
+  RETURN_IF_ERROR(CheckPrintable("health.fault", health.fault()));
   if (health.fault().size() > kLongestText)
     return FieldError("health.fault", health.fault().substr(0, 200), "must be at most 4096 bytes");
   // The disk, every slot, every pair of GPUs, of which a host has some dozens at most.

@@ -78,6 +78,11 @@ TEST(HealthTest, WhatCannotBeIsRefused) {
             }),
             "health.slot_faults");
   EXPECT_EQ(refusal([](auto* h) { h->set_fault(std::string(5000, 'x')); }), "health.fault");
+  // They are shown on terminals, and causes count in metrics.
+  EXPECT_EQ(refusal([](auto* h) { h->mutable_slot_faults(0)->set_reason("a\x1b[2J"); }), "health.slot_faults.reason");
+  EXPECT_EQ(refusal([](auto* h) { AddFault(0, static_cast<FaultCause>(99), h); }), "health.slot_faults.cause");
+  EXPECT_EQ(refusal([](auto* h) { h->set_fault("a\nb"); }), "health.fault");
+  EXPECT_EQ(refusal([](auto* h) { h->mutable_check()->mutable_results(0)->set_text("\t"); }), "health.check.results.text");
   EXPECT_EQ(refusal([](auto* h) { h->mutable_check()->mutable_results(0)->add_slots(0); }), "health.check.results");
   EXPECT_EQ(refusal([](auto* h) { h->mutable_check()->mutable_results(0)->set_slots(0, 5); }), "health.check.results");
   EXPECT_EQ(refusal([](auto* h) { h->mutable_check()->mutable_results(0)->set_flops_per_second(-1); }), "health.check.results");

@@ -160,16 +160,17 @@ class Reconciler {
     return planned.in_domain && planned.moves < kMostMoves && !Refused(job, planned.kind, slots, /*in_domain=*/false);
   }
 
-  // The workers of the domain that jobs that stop leave it, for which it waits: it keeps what it is given in several meanwhile,
-  // and is not planned again for these. None: it does not wait.
+  // The workers of the domain that jobs that stop leave it, and checks that end, for which it waits: it keeps what it is given in
+  // several meanwhile, and is not planned again for these. None: it does not wait.
   std::vector<std::string> AwaitsDomain(const scheduler::Grant& grant, const scheduler::Snapshot& snapshot,
-                    const std::vector<scheduler::Grant>& grants) {
+                                        const std::vector<scheduler::Grant>& grants) {
     const ActiveJob& job = *jobs_.Find(grant.job);
     const auto planned = memory_.planned.find(grant.job);
     if (planned == memory_.planned.end() || !KeepsToDomain(job, planned->second, grant.slots) ||
         offers_.AreInDomain(grant.workers, grant.slots))
       return {};
     std::map<std::string, int64_t> leaves;  // by worker
+    for (const scheduler::WorkerView& worker : snapshot.workers) leaves[worker.name] = worker.checked;
     for (const scheduler::RunningJob& one : snapshot.running) {
       for (const auto& [worker, slots] : one.slots) leaves[worker] += one.stopping ? slots : 0;
     }
@@ -192,7 +193,7 @@ class Reconciler {
       return std::ssize(domain.second.hold) >= job.workers && domain.second.hold_now < job.workers;
     });
     if (made == domains.end()) return {};
-    KeepWaiting(job, "starts as soon as jobs that are stopping have left it one NVLink domain");
+    KeepWaiting(job, "starts as soon as jobs that are stopping, or checks of machines, have left it one NVLink domain");
     return made->second.hold;
   }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
@@ -58,6 +59,7 @@ class ReconcileTest : public testing::Test {
                                   .gang = GangOf(worker),
                                   .place = TopologyOf(worker)});
       for (const Lease& lease : leases_) snapshot.workers.back().free -= lease.worker == worker.name() ? lease.slots : 0;
+      if (worker.health().checking()) snapshot.workers.back().checked = std::exchange(snapshot.workers.back().free, 0);
     }
     return Reconcile(snapshot, &*offers_, &memory_);
   }
@@ -190,6 +192,27 @@ TEST_F(ReconcileTest, RoomIsMadeBesideWhatIsGivenAwayNow) {
   EXPECT_TRUE(beside.to_stop.empty());
 }
 
+// As soon as the other machine is checked there is room.
+TEST_F(ReconcileTest, NobodyMakesRoomForWhomACheckLeavesIt) {
+  std::vector<v1::Worker> workers = {MakeWorker("workers/a", "h100-sxm-80", 2), MakeWorker("workers/b", "h100-sxm-80", 2)};
+  v1::Job running = MakeJob(1, v1::RUNNING, 2), urgent = MakeJob(2, v1::QUEUED, 2);
+  urgent.mutable_spec()->mutable_policy()->set_priority(1);
+  preempts_ = true;
+  leases_ = {{.job = running.name(), .epoch = 1, .worker = "workers/a", .slots = 2}};
+  workers[1].mutable_health()->set_checking(true);
+  const Reconciliation checked = Decide(workers, {running, urgent});
+  EXPECT_TRUE(checked.grants.empty());
+  EXPECT_TRUE(checked.to_stop.empty());
+  EXPECT_NE(checked.waits.at(urgent.name()).reason.find("starts as soon as machines are checked"), std::string::npos)
+      << checked.waits.at(urgent.name()).reason;
+  workers[1].clear_health();
+  const Reconciliation passed = Decide(workers, {running, urgent});
+  ASSERT_EQ(passed.grants.size(), 1u);
+  EXPECT_EQ(passed.grants[0].workers.at(0), "workers/b");
+  workers.pop_back();
+  EXPECT_EQ(Decide(workers, {running, urgent}).to_stop.size(), 1u) << "it has not passed";
+}
+
 // Two domains of two workers each, one of which is free. Across the domains fewer jobs would have to stop.
 TEST_F(ReconcileTest, RoomForARecipeOfOneNvlinkDomainIsMadeInOne) {
   std::vector<v1::Worker> workers;
@@ -246,6 +269,12 @@ TEST_F(ReconcileTest, RoomForARecipeOfOneNvlinkDomainIsMadeInOne) {
     for (const std::string& worker : grant.workers) EXPECT_EQ(worker.find("workers/a"), std::string::npos) << grant.job;
   }
   end(2);
+  workers[1].mutable_health()->set_checking(true);
+  const Reconciliation one_is_checked = Decide(workers, jobs);
+  EXPECT_TRUE(one_is_checked.grants.empty());
+  EXPECT_TRUE(one_is_checked.to_plan.empty());
+  EXPECT_NE(one_is_checked.waits.at(waits.name()).reason.find("checks of machines"), std::string::npos);
+  workers[1].clear_health();
   const Reconciliation both_have = Decide(workers, jobs);
   ASSERT_GE(both_have.grants.size(), 1u);
   EXPECT_EQ(both_have.grants[0].job, waits.name());

@@ -76,7 +76,8 @@ void ChangesStream::Start(Notifier* notifier) {
   exchange_->StartEvents();
   exchange_->SendComment();
   subscription_ = notifier->SubscribeToNames([changes = changes_, who = who_](const std::string& job) {
-    if (!job.empty() && !access::Sees(who, access::ProjectOf(job))) return;
+    const bool is_of_one = !job.empty() && job != Notifier::kAnyJob;  // what may be of any is told to all
+    if (is_of_one && !access::Sees(who, access::ProjectOf(job))) return;
     const MutexLock lock(changes->mutex);
     if (job.empty()) {
       changes->workers = true;

@@ -118,12 +118,15 @@ bool LeaderClient::Over(const PassedCall& call, const v1::Leader& leader) const 
   return now.leads || !now.leader || now.leader->term() != leader.term();
 }
 
-absl::Status LeaderClient::Ended(const absl::Status& status, const v1::Leader& leader) const {
+absl::Status LeaderClient::Ended(const PassedCall& call, const grpc::Status& ended, const v1::Leader& leader) const {
+  const absl::Status status = FromGrpcStatus(ended);
   const Leadership now = leading_();
   const bool changed = now.leads || !now.leader || now.leader->term() != leader.term();
   if (absl::IsCancelled(status) && changed) return NotLeaderError(now.leader ? now.leader->address() : "", leader.term());
-  // gRPC's own word, without details: the leader was not reached.
-  if (absl::IsUnavailable(status) && !GetNotLeader(status) && !GetFieldViolation(status))
+  // gRPC's own words, without details: the leader was not reached, or has cut the call off as it ended.
+  const bool is_away = absl::IsUnavailable(status) && !GetNotLeader(status) && !GetFieldViolation(status);
+  const bool is_cut_off = absl::IsCancelled(status) && ended.error_details().empty() && !(call.cancelled && call.cancelled());
+  if (is_away || is_cut_off)
     return absl::UnavailableError(absl::StrCat("the leader at ", leader.address(),
                                                " does not answer; another takes over where it is gone: try again (",
                                                status.message(), ")"));
@@ -159,7 +162,7 @@ std::optional<absl::Status> LeaderClient::PassOn(const std::string& method, cons
     if (Over(call, **leader)) context.TryCancel();
     lock.Lock();
   }
-  if (!status->ok()) return Ended(FromGrpcStatus(*status), **leader);
+  if (!status->ok()) return Ended(call, *status, **leader);
   return FromBuffer(&answer, response);
 }
 
@@ -179,7 +182,7 @@ std::optional<absl::Status> LeaderClient::PassOnPlan(const PassedCall& call, con
   while (reader->Read(&response)) {
     if (!send(response)) context.TryCancel();
   }
-  return Ended(FromGrpcStatus(reader->Finish()), **leader);
+  return Ended(call, reader->Finish(), **leader);
 }
 
 }  // namespace legoai::server

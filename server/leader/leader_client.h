@@ -3,6 +3,7 @@
 #pragma once
 
 #include <grpcpp/channel.h>
+#include <grpcpp/support/status.h>
 
 #include <functional>
 #include <memory>
@@ -38,7 +39,8 @@ class LeaderClient : public LeaderCalls {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelTo(const std::string& address);
   // Whether a call to `leader` that waits is to be given up.
   bool Over(const PassedCall& call, const v1::Leader& leader) const;
-  absl::Status Ended(const absl::Status& status, const v1::Leader& leader) const;
+  // What the caller is told of a call to `leader` that has ended so.
+  absl::Status Ended(const PassedCall& call, const grpc::Status& ended, const v1::Leader& leader) const;
 
   const std::function<Leadership()> leading_;
   const ChannelSecurity security_;

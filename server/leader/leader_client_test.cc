@@ -1,6 +1,7 @@
 #include "server/leader/leader_client.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -9,9 +10,11 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
 #include "core/process/mutex.h"
 #include "proto/errors.h"
+#include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "proto/not_leader.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/rpc/testing/test_service.h"
@@ -111,6 +114,29 @@ TEST_F(LeaderClientTest, ALeaderThatIsGoneIsNamed) {
   ASSERT_TRUE(status.has_value());
   EXPECT_TRUE(absl::IsUnavailable(*status)) << *status;
   EXPECT_THAT(std::string(status->message()), HasSubstr(leader_.address() + " does not answer"));
+}
+
+// What a leader that ends does with calls that it has not taken yet.
+class CutsOff : public v1::ControlPlane::Service {
+ public:
+  grpc::Status CreateJob(grpc::ServerContext* context, const v1::CreateJobRequest*, v1::Job*) override {
+    context->TryCancel();
+    return grpc::Status::OK;
+  }
+};
+
+TEST_F(LeaderClientTest, ACallThatTheLeaderCutsOffMayBeTriedAgain) {
+  CutsOff service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  Know(absl::StrCat("127.0.0.1:", port), 3);
+  v1::Job job;
+  const auto status = PassOn("CreateJob", testing::ExampleSubmission(), &job);
+  ASSERT_TRUE(status.has_value());
+  EXPECT_TRUE(absl::IsUnavailable(*status)) << *status;
 }
 
 TEST_F(LeaderClientTest, ACallThatWaitsEndsWhereTheLeaderChangesOrTheCallerLeaves) {

@@ -479,6 +479,30 @@ TEST_F(ControlPlaneTest, AWatchOfAJobWithALongHistoryGetsTheLatestOfIt) {
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(news->transitions(i).version(), 1502 + i);
 }
 
+TEST_F(ControlPlaneTest, OfChecksListsHaveOnlyWhatHasNotPassed) {
+  v1::Worker worker;
+  worker.set_name("workers/checked");
+  v1::MachineCheck& check = *worker.mutable_health()->mutable_check();
+  check.set_number(3);
+  for (int slot = 0; slot < 4; ++slot) {
+    v1::CheckResult& result = *check.add_results();
+    result.add_slots(slot);
+    result.set_passed(slot != 2);
+  }
+  v1::Worker unchecked;
+  unchecked.set_name("workers/unchecked");
+  service_.fleet().SetWorkers({worker, unchecked});
+  ASSERT_OK_AND_ASSIGN(const auto list, control().ListWorkers(v1::ListWorkersRequest()));
+  ASSERT_EQ(list.workers_size(), 2);
+  EXPECT_EQ(list.workers(0).health().check().number(), 3);
+  ASSERT_EQ(list.workers(0).health().check().results_size(), 1);
+  EXPECT_EQ(list.workers(0).health().check().results(0).slots(0), 2);
+  EXPECT_FALSE(list.workers(1).has_health());
+  v1::GetWorkerRequest get;
+  get.set_name("workers/checked");
+  EXPECT_EQ(control().GetWorker(get)->health().check().results_size(), 4);
+}
+
 TEST_F(ControlPlaneTest, WorkersAreListedFilteredAndDrained) {
   std::vector<v1::Worker> workers(5);
   for (size_t i = 0; i < workers.size(); ++i) {

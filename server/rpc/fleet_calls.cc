@@ -33,6 +33,14 @@ absl::Status CheckCluster(const std::string& path, const v1::Cluster& cluster) {
   return FieldError(path, cluster.name(), absl::StrCat("has more than ", kMostDevices, " devices"));
 }
 
+// What has passed is dozens of figures of each worker: GetWorker has them.
+void LeaveOutWhatHasPassed(v1::Worker* worker) {
+  if (!worker->health().has_check()) return;
+  auto* const results = worker->mutable_health()->mutable_check()->mutable_results();
+  results->erase(std::remove_if(results->begin(), results->end(), [](const v1::CheckResult& result) { return result.passed(); }),
+                 results->end());
+}
+
 absl::Status NoSuchWorker(const std::string& name) {
   return FieldError("name", name, "there is no such worker; `lego workers` shows those that are", absl::StatusCode::kNotFound);
 }
@@ -93,6 +101,7 @@ absl::StatusOr<v1::ListWorkersResponse> ControlPlane::ListWorkers(const v1::List
       response.set_next_page_token(MakePageToken({"workers", request.filter()}, response.workers().rbegin()->name()));
       break;
     }
+    LeaveOutWhatHasPassed(&worker);
     *response.add_workers() = std::move(worker);
   }
   return response;

@@ -1,6 +1,6 @@
-// All SQL of the PostgreSQL back end but its tables (postgres_migrations.cc). $1 ... are bound by their use in postgres_jobs.cc and
-// postgres_telemetry.cc; jobs are found by name and joined by number. What a change refuses (no such job, a row that is there) is
-// a row less that it changes or gives, never an error of the database, since that would end the transaction.
+// All SQL of the PostgreSQL back end but its tables (postgres_migrations.cc). $1 ... are bound by their use in postgres_jobs.cc
+// and postgres_telemetry.cc; jobs are found by name and joined by number. What a change refuses (no such job, a row that is
+// there) is a row less that it changes or gives, never an error of the database, since that would end the transaction.
 #pragma once
 
 #include "server/store/postgres_connection.h"

@@ -1,6 +1,6 @@
 // demo_server [--jobs N] [--web DIR] [--port P]: the service's HTTP over a real store with rows of every kind, and three jobs in
-// another project. A job that runs does two steps a second until it is cancelled or done. Prints {"port": P, ...} when it listens; ends when its standard input
-// ends.
+// another project. A job that runs does two steps a second until it is cancelled or done. Prints {"port": P, ...} when it
+// listens; ends when its standard input ends.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -124,13 +124,16 @@ test('projects: a choice in the head, in the address, kept, and followed by list
   const steps = async (n) => {
     for (const end = await stepOf() + n; await stepOf() < end;) await new Promise((resolve) => setTimeout(resolve, 100));
   };
-  await steps(4);  // what is asked for when the stream of events opens has come
   let asked = 0;
   page.on('request', (request) => { asked += /\/v1\/projects\/[^/]+\/jobs/.test(request.url()) ? 1 : 0; });
-  await steps(6);
+  // What is asked for when the stream of events opens may come late.
+  for (let looks = 0; looks === 0 || (asked > 0 && looks < 10); looks++) {
+    asked = 0;
+    await steps(6);
+  }
   assert.equal(asked, 0);
-  const cancelled = (await (await fetch(`${base}/v1/projects/speech/jobs`)).json()).jobs.find((job) => job.state === 'failed');
-  const again = await fetch(`${base}/v1/${cancelled.name}:retry`, {
+  const retried = (await (await fetch(`${base}/v1/projects/speech/jobs`)).json()).jobs.find((job) => job.state === 'failed');
+  const again = await fetch(`${base}/v1/${retried.name}:retry`, {
     method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ request_id: 'retried-once' }),
   });
   assert.equal(again.status, 200);
@@ -150,6 +153,11 @@ test('projects: a choice in the head, in the address, kept, and followed by list
   await page.getByRole('link', { name: 'Plan', exact: true }).click();
   await page.waitForURL(/\/projects\/speech\/plan$/);
 
+  // A short address is of the reader's own project: here the one that was shown last.
+  await page.goto(`${base}/jobs/${retried.name.split('/').at(-1)}?tab=history`);
+  await page.waitForURL((url) => url.pathname === `/${retried.name}` && url.search === '?tab=history');
+  await page.waitForSelector('h1:has-text("whisper-2")');
+
   // A job of one project is none of another, and its page shows its own.
   const id = server.running.split('/').at(-1);
   await page.goto(`${base}/projects/speech/jobs/${id}`);
@@ -166,6 +174,12 @@ test('projects: a choice in the head, in the address, kept, and followed by list
   await rows(50);
   assert.equal(await choice.count(), 0);
   assert.equal(new URL(page.url()).pathname, '/');
+  // Nobody is asked of a project that its reader has no rights in, though it was the last that was shown to somebody here.
+  await page.route('**/v1/projects', (route) => route.fulfill({ json: { projects: [{ name: 'projects/speech' }] } }));
+  await page.evaluate(() => localStorage.setItem('project', 'default'));
+  await page.goto(`${base}/jobs/${retried.name.split('/').at(-1)}`);
+  await page.waitForSelector('h1:has-text("whisper-2")');
+  assert.equal(new URL(page.url()).pathname, `/${retried.name}`);
   await page.goto(`${base}/projects/nobody/jobs`);
   await page.waitForSelector('text=No jobs yet');
   assert.equal(await choice.inputValue(), 'nobody');
@@ -391,6 +405,7 @@ test('what is wrong with a worker, and what its check found', () => withPage(asy
   assert.match(await row.innerText(), /slot 5: its driver told of Xid 79/);
   assert.doesNotMatch(await row.innerText(), /disk: passed/, 'it is folded');
   await row.getByText('check passed').click();
+  await row.getByText('disk: passed').waitFor();
   assert.match(await row.innerText(), /disk: passed in 1\.5 s, 500 MB\/s written/);
   assert.match(await row.innerText(), /all_gather of slots 0 and 1: passed in 1\.5 s, 200 GB\/s received/);
   await row.getByRole('button', { name: 'Check', exact: true }).click();

@@ -28,8 +28,8 @@ TEST_F(HealthTest, AMachineIsCheckedAndThenTrains) {
   const std::string job = Submit(2, 20, 10);
   AwaitShown("a", "check 1 of ");
   const std::string shown = Show("a");
-  for (const char* part : {"  disk: passed in ", " MB/s written", "  device of slot 0: passed in ", "  device of slot 1: passed in ",
-                           "  all_gather of slots 0 and 1: passed in "})
+  for (const char* part : {"  disk: passed in ", "B/s written", "  device of slot 0: passed in ",
+                           "  device of slot 1: passed in ", "  all_gather of slots 0 and 1: passed in "})
     EXPECT_THAT(shown, HasSubstr(part));
   EXPECT_THAT(shown, Not(HasSubstr("gets nothing new")));
   AwaitSuccess(job);

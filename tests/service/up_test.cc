@@ -90,6 +90,10 @@ class UpTest : public cli::testing::LegoTest {
     names.erase("legoai-trainer");
     return names;
   }
+  // A process that is being started is one more of its parent's for a moment.
+  void AwaitService() const {
+    cli::testing::WaitUntil("one server and one agent", [this] { return Service() == both_; });
+  }
 
   static constexpr char kFigures[] = "/legoai/this-machine.txtpb";
   const std::multiset<std::string> both_ = {"legoai-agent", "legoai-server"};
@@ -104,7 +108,7 @@ TEST_F(UpTest, StartsShowsAndStops) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / ".local"));  // to look makes nothing
 
   const Json up = Up();
-  EXPECT_EQ(Service(), both_);
+  AwaitService();
   EXPECT_EQ(up["page"], "http://127.0.0.1:" + std::to_string(http_port_) + "/");
   EXPECT_EQ(up["address"], listen_);
   EXPECT_EQ(up["data"], Path(".local/share/legoai"));
@@ -161,7 +165,7 @@ TEST_F(UpTest, LeavesAloneWhatRunsAndStartsAnewWhatDiffers) {
   again = Up({"--name", "another"});
   EXPECT_EQ(again["server"], first["server"]);
   EXPECT_NE(again["agent"], first["agent"]);
-  EXPECT_EQ(Service(), both_);
+  AwaitService();
   // One of the two is gone: it alone is started.
   const pid_t server = first["server"]["pid"];
   ASSERT_EQ(kill(server, SIGKILL), 0);
@@ -170,7 +174,7 @@ TEST_F(UpTest, LeavesAloneWhatRunsAndStartsAnewWhatDiffers) {
   const Json after = Up({"--name", "another"});
   EXPECT_EQ(after["agent"], again["agent"]);
   EXPECT_NE(after["server"], first["server"]);
-  EXPECT_EQ(Service(), both_);
+  AwaitService();
 }
 
 TEST_F(UpTest, OfTwoAtOnceOneStartsAndTheOtherFindsIt) {
@@ -179,7 +183,7 @@ TEST_F(UpTest, OfTwoAtOnceOneStartsAndTheOtherFindsIt) {
   EXPECT_EQ(first.code, 0) << first.err;
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_EQ(first.out, second.out);
-  EXPECT_EQ(Service(), both_);
+  AwaitService();
 }
 
 TEST_F(UpTest, SaysWhyAProgramEnded) {

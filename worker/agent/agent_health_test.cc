@@ -148,6 +148,7 @@ TEST_F(GpuHealthTest, WhatFailsGetsNothing) {
                                           "DEVICE_CHECK 3", "ALL_GATHER_CHECK 2 3 failed", "ALL_GATHER_CHECK 0 3 failed",
                                           "ALL_GATHER_CHECK 0 2"));
   EXPECT_EQ(check.results(2).text(), "its process exited with code 7: it was told to die");
+  EXPECT_EQ(check.results(5).text(), "it was told to fail\\nin two lines") << "servers take no control characters";
   EXPECT_THAT(AwaitFaulty(2), ElementsAre(1, 3)) << "3 is to blame for both pairs";
   EXPECT_TRUE(Logged("slot 3 (GPU 3, GPU-d) gets nothing new: all_gather of slots 2 and 3 failed: it was told to fail"));
 

@@ -12,6 +12,9 @@ namespace {
 
 constexpr size_t kLongestReason = 2000;
 
+// As it is told to servers, which take no control characters: errors of CUDA and NCCL have several lines.
+std::string Told(const std::string& text) { return CutText(Printable(text), kLongestReason); }
+
 }  // namespace
 
 Health::Health(const v1::Worker& worker, Slots& slots, const JsonLog& log, std::function<void()> changed)
@@ -37,7 +40,7 @@ void Health::EndCheck(const std::vector<int64_t>& slots, bool takes_back, std::o
 void Health::TakeCheck(const std::vector<int64_t>& slots, bool takes_back, v1::MachineCheck check) {
   check.set_number(++checks_);
   for (v1::CheckResult& result : *check.mutable_results()) {
-    result.set_text(ToUtf8(result.text().substr(0, kLongestReason)));
+    result.set_text(Told(result.text()));
     log_.Write(result.passed() ? "info" : "error", absl::StrCat("check: ", sim::ResultText(result)));
   }
   const std::map<int64_t, std::string> faults = FaultsOf(check);
@@ -48,7 +51,7 @@ void Health::TakeCheck(const std::vector<int64_t>& slots, bool takes_back, v1::M
     if (fault == faults.end() && takes_back) TakeBackXid(slot, check.start_time_us());
     SetLocked(slot, v1::CHECK_FAILED, fault == faults.end() ? "" : fault->second);
   }
-  fault_ = ToUtf8(FaultOfDisk(check).substr(0, kLongestReason));
+  fault_ = Told(FaultOfDisk(check));
   if (!fault_.empty()) log_.Write("error", absl::StrCat("gets nothing new: ", fault_));
   log_.Write("info", absl::StrFormat("has checked the machine in %.1f s", check.seconds()));
   check_ = std::move(check);
@@ -85,7 +88,7 @@ void Health::SetLocked(int64_t slot, v1::FaultCause cause, const std::string& re
   if (fault.time_us() == 0) fault.set_time_us(absl::ToUnixMicros(absl::Now()));
   fault.set_slot(slot);
   fault.set_cause(cause);
-  fault.set_reason(ToUtf8(reason.substr(0, kLongestReason)));
+  fault.set_reason(Told(reason));
   log_.Write("error", absl::StrCat(NameOf(slot), " gets nothing new: ", fault.reason()));
 }
 

@@ -133,6 +133,7 @@ export const listStepTraces = async (name: string): Promise<StepTraceInfo[]> =>
 export const traceAddress = (name: string) => `/v1/${name}`;
 export const fetchTrace = (name: string) => ask(traceAddress(name));
 export const getServerInfo = () => call<ServerInfo>('server');
+export const getWorker = (name: string) => call<Worker>(name);
 export const checkWorker = (name: string) => post<Worker>(`${name}:check`, {});
 export const drainWorker = (name: string, undo: boolean) => post<Worker>(`${name}:drain`, { undo });
 
@@ -159,4 +160,5 @@ async function all<T>(path: string, rows: string): Promise<T[]> {
 export const listTransitions = (name: string) => all<Transition>(`${name}/transitions`, 'transitions');
 export const listAttempts = (name: string) => all<Attempt>(`${name}/attempts`, 'attempts');
 export const listCheckpoints = (name: string) => all<Checkpoint>(`${name}/checkpoints`, 'checkpoints');
+// Of checks only what has not passed; getWorker has all of it.
 export const listWorkers = () => all<Worker>('workers', 'workers');

@@ -1,7 +1,7 @@
 // The page: what is around every view, and which view the address asks for.
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { getServerInfo, getSession, listProjects, signOut, whenStranger, type Session } from './api';
+import { ApiError, getServerInfo, getSession, listProjects, signOut, whenStranger, type Session } from './api';
 import { leader } from './format';
 import { useKeys } from './keyboard';
 import { navigate, onLinkClick, useView } from './navigation';
@@ -15,7 +15,7 @@ import { ProjectChoice } from './parts/project_choice';
 import { poll } from './poll';
 import { chooseProject, Project, projectOf, rememberedProject, rememberProject } from './project';
 import type { ServerInfo } from './types';
-import { jobsAddress, projectPlace, type View } from './url';
+import { jobsAddress, projectPlace, wholeAddress, type View } from './url';
 import './style.css';
 
 type Theme = 'light' | 'dark';
@@ -66,8 +66,12 @@ function projectIn(view: View): string {
 function useProjects(view: View) {
   const [visible, setVisible] = useState<string[] | null>(null);
   const [remembered, setRemembered] = useState(rememberedProject);
-  // Of a server that does not say, what the reader chose or the first is shown.
-  const look = () => { listProjects().then(setVisible, () => setVisible((known) => known ?? [])); };
+  // Of a server that does not say, what the reader chose or the first is shown; whoever has to sign in sees nothing yet.
+  const look = () => {
+    listProjects().then(setVisible, (error) => {
+      if (!(error instanceof ApiError && error.code === 401)) setVisible((known) => known ?? []);
+    });
+  };
   useEffect(look, [view.kind]);  // a project may have got its first job meanwhile
   const inAddress = projectIn(view);
   const project = chooseProject(inAddress, remembered, visible);
@@ -80,6 +84,7 @@ function useProjects(view: View) {
   }, [inAddress, visible]);
   // Where there are several the address says which, so that it can be sent to somebody.
   useEffect(() => {
+    if (view.kind === 'short' && project !== null) navigate(wholeAddress(view, project), true);
     if (inAddress || project === null || !(visible ?? []).some((other) => other !== project)) return;
     if (view.kind === 'jobs' || view.kind === 'plan') navigate(projectPlace(project, view.kind) + location.search, true);
   }, [view, project, visible]);
@@ -131,7 +136,8 @@ function App() {
         )}
         {server && <span class="version faint" title="build of the server">{server.build_version}</span>}
         {!stranger && who?.name && (
-          <button type="button" class="quiet" title={`${who.name}: ${who.roles.map((r) => `${r.role} of ${r.project}`).join(', ')}`}
+          <button type="button" class="quiet"
+            title={`${who.name}: ${who.roles.map((r) => `${r.role} of ${r.project}`).join(', ')}`}
             onClick={() => signOut().finally(() => location.reload())}>Sign out</button>
         )}
         <button type="button" class="quiet" onClick={toggleTheme}

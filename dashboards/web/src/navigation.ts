@@ -1,6 +1,5 @@
 // Where the page is: the address, parsed, and the way to another one.
 import { useEffect, useState } from 'preact/hooks';
-import { FIRST_PROJECT, rememberedProject } from './project';
 import { parseView, type View } from './url';
 
 const CHANGED = 'legoai-navigated';
@@ -12,7 +11,7 @@ export function navigate(address: string, replace = false): void {
 }
 
 export function useView(): View {
-  const read = () => parseView(location.pathname, location.search, rememberedProject() || FIRST_PROJECT);
+  const read = () => parseView(location.pathname, location.search);
   const [view, setView] = useState<View>(read);
   useEffect(() => {
     const update = () => setView(read());

@@ -342,11 +342,18 @@ export interface CheckResult {
   received_bytes_per_second: number | null;
 }
 
+export interface MachineCheck {
+  number: number;
+  start_time_us: number;
+  seconds: number;
+  results: CheckResult[];
+}
+
 export interface WorkerHealth {
   checking: boolean;
   slot_faults: { slot: number; cause: string; reason: string; time_us: number }[];
   fault: string; // of the whole worker
-  check: { number: number; start_time_us: number; seconds: number; results: CheckResult[] } | null;
+  check: MachineCheck | null;
 }
 
 export interface Worker {

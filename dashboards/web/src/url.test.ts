@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { jobAddress, jobsAddress, jobsFilter, parseView, type JobsView, type JobView } from './url';
+import {
+  jobAddress, jobsAddress, jobsFilter, parseView, wholeAddress, type JobsView, type JobView, type ShortView,
+} from './url';
 
 function parse(address: string) {
   const url = new URL(address, 'http://localhost');
@@ -40,8 +42,11 @@ test('the view of a job survives its address', () => {
   ] as JobView[]) {
     assert.deepEqual(parse(jobAddress(view.name, view.tab, view.rank, view.others)), view);
   }
-  assert.deepEqual(parse('/jobs/01JD0000000000000000000000?tab=logs'), parse(`/${name}?tab=logs`)); // short
-  assert.equal((parseView('/jobs/01J', '', 'other') as JobView).name, 'projects/other/jobs/01J');
+  const short = parse('/jobs/01JD0000000000000000000000?tab=logs') as ShortView;
+  assert.equal(short.kind, 'short');
+  assert.equal(wholeAddress(short, 'default'), jobAddress(name, 'logs'));
+  assert.equal(wholeAddress(short, 'a b'), '/projects/a%20b/jobs/01JD0000000000000000000000?tab=logs');
+  assert.deepEqual(parse('/jobs/100%'), { kind: 'unknown', path: '/jobs/100%' });
   assert.equal((parse(`/${name}?tab=nonsense&rank=-1`) as JobView).tab, 'overview');
 });
 

@@ -36,13 +36,21 @@ export interface PlanView {
   asked: boolean;
 }
 
-export type View = JobsView | JobView | PlanView | { kind: 'workers' } | { kind: 'unknown'; path: string };
+// "/jobs/01J...": a job of the reader's own project, which the address does not name. `search`: of the job's address, too.
+export interface ShortView {
+  kind: 'short';
+  id: string;
+  search: string;
+}
 
-// `own`: the project of addresses that name a job and none.
-export function parseView(path: string, search: string, own = 'default'): View {
+export type View = JobsView | JobView | PlanView | ShortView | { kind: 'workers' } | { kind: 'unknown'; path: string };
+
+export function parseView(path: string, search: string): View {
   const query = new URLSearchParams(search);
-  const job = /^\/(projects\/[^/]+\/jobs\/[^/]+)$/.exec(
-    path.replace(/^\/jobs\/([^/]+)$/, (_, id) => `/projects/${encodeURIComponent(own)}/jobs/${id}`));
+  const short = /^\/jobs\/([^/]+)$/.exec(path);
+  const id = short && decoded(short[1]);
+  if (id) return { kind: 'short', id, search };
+  const job = /^\/(projects\/[^/]+\/jobs\/[^/]+)$/.exec(path);
   const name = job && decoded(job[1]);
   if (name) {
     const tab = JOB_TABS.find((known) => known === query.get('tab')) ?? 'overview';
@@ -108,6 +116,10 @@ export function jobAddress(name: string, tab: JobTab = 'overview', rank: number 
   const text = query.toString().replace(/%2C/g, ',');
   return `/${name.split('/').map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
 }
+
+// The whole of a short address.
+export const wholeAddress = ({ id, search }: ShortView, project: string) =>
+  `${projectPlace(project, 'jobs')}/${encodeURIComponent(id)}${search}`;
 
 // The filter of ListJobs. `text` is a part of a name or an id, or a whole resource name as `lego` prints it. In quoted text a
 // backslash protects quotes and itself.

@@ -1,11 +1,11 @@
 // The machines that train: what they have, what of it is used, and by whom.
 import { useEffect, useState } from 'preact/hooks';
-import { checkWorker, drainWorker, listWorkers } from '../api';
+import { checkWorker, drainWorker, getWorker, listWorkers } from '../api';
 import * as format from '../format';
 import { checkLines, faultLines, faultySlots } from '../health';
 import { useEvents, useNow, useThrottled, type Refresh } from '../live';
 import { Badge, ConfirmButton, Empty, Failure, LostConnection, Meter, Skeleton, Stat, Time, useTitle } from '../parts/basic';
-import type { Worker } from '../types';
+import type { CheckResult, MachineCheck, Worker } from '../types';
 import { jobAddress } from '../url';
 import { useBars } from '../use';
 
@@ -102,9 +102,10 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: R
         {faultySlots(worker) > 0 && <div class="why">{faultySlots(worker)} faulty, given nothing new</div>}
       </td>
       <td data-label="Jobs">
-        {worker.used.length === 0 ? <span class="faint">idle</span> : worker.used.map((use) => (
-          <div key={use.job}>
-            <a href={jobAddress(use.job)} title={use.job}>…{use.job.slice(-8)}</a> <span class="faint">×{use.slots}</span>
+        {worker.used.length === 0 ? <span class="faint">idle</span> : worker.used.map((use, i) => (
+          <div key={use.job || i}>
+            {use.job ? <a href={jobAddress(use.job)} title={use.job}>…{use.job.slice(-8)}</a> : 'of another project'}{' '}
+            <span class="faint">×{use.slots}</span>
           </div>
         ))}
       </td>
@@ -159,16 +160,34 @@ function HealthFacts({ worker, now }: { worker: Worker; now: number }) {
   return (
     <>
       {faults.map((line) => <div class="why" key={line}>{line}</div>)}
-      {check && (
-        <details>
-          <summary>
-            {check.results.every((result) => result.passed) ? 'check passed' : 'check failed'},{' '}
-            <Time us={check.start_time_us} now={now} />
-          </summary>
-          {checkLines(check.results).map((line) => <div class="sub" key={line}>{line}</div>)}
-        </details>
-      )}
+      {check && <CheckFacts worker={worker.name} check={check} now={now} />}
     </>
+  );
+}
+
+// What has passed is in no list: it is asked for when the reader unfolds it, and anew where the machine was checked again.
+function CheckFacts({ worker, check, now }: { worker: string; check: MachineCheck; now: number }) {
+  const [open, setOpen] = useState(false);
+  const [all, setAll] = useState<CheckResult[] | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  useEffect(() => {
+    setAll(null);
+    setError(null);
+    if (!open) return undefined;
+    let gone = false;
+    getWorker(worker).then(
+      (got) => { if (!gone) setAll(got.health?.check?.results ?? []); }, (caught) => { if (!gone) setError(caught); });
+    return () => { gone = true; };
+  }, [open, worker, check.start_time_us]);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>
+        {check.results.every((result) => result.passed) ? 'check passed' : 'check failed'},{' '}
+        <Time us={check.start_time_us} now={now} />
+      </summary>
+      {error !== null && <Failure error={error} />}
+      {checkLines(all ?? check.results).map((line) => <div class="sub" key={line}>{line}</div>)}
+    </details>
   );
 }
 
