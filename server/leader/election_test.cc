@@ -115,6 +115,9 @@ bool Within(const std::function<bool()>& condition) {
   return condition();
 }
 
+// Longer than any pause of a loaded machine: a leader that lives must not lose it by itself.
+void LongLease(ElectionOptions* options) { options->lease = absl::Seconds(4); }
+
 class ElectionTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -207,9 +210,7 @@ TEST_F(ElectionTest, ALeaderThatStandsStillIsReplacedTellsItsAgentsAndFollows) {
 
 // A follower that was stopped for a while, and looks again, takes nothing from a leader that lives.
 TEST_F(ElectionTest, AFollowerThatStoodStillLeavesTheLeaderAlone) {
-  // Longer than any pause of a loaded machine: the leader must not lose it by itself.
-  const auto long_lease = [](ElectionOptions* options) { options->lease = absl::Seconds(4); };
-  auto first = Begin("first:1", long_lease), second = Begin("second:1", long_lease);
+  auto first = Begin("first:1", LongLease), second = Begin("second:1", LongLease);
   for (int i = 0; i < 2; ++i) {
     second->stands_still = true;
     absl::SleepFor(absl::Seconds(5));
@@ -346,7 +347,7 @@ TEST_F(ElectionTest, APlanIsGivenUpWhereItsLeaderIsReplaced) {
 }
 
 TEST_F(ElectionTest, AnAddressThatAnotherServerAdvertisesIsRefused) {
-  auto first = Begin("same:1"), second = Begin("same:1");
+  auto first = Begin("same:1", LongLease), second = Begin("same:1", LongLease);
   EXPECT_TRUE(Within([&] { return second->ended.load(); }));
   const auto violation = GetFieldViolation(second->why_ended);
   ASSERT_TRUE(violation.has_value()) << second->why_ended;
