@@ -9,6 +9,7 @@
 #include <fstream>
 #include <random>
 
+#include "absl/strings/str_format.h"
 #include "proto/read_file.h"
 
 // A length that lies must not be believed: no allocation of more than 256 MB for inputs of 64 KiB.
@@ -85,6 +86,60 @@ std::string WriteInput(const std::string& name, const std::string& bytes) {
   return path;
 }
 
+#ifdef LEGOAI_LIBFUZZER
+// Of compiler-rt (lib/fuzzer/FuzzerDriver.cpp); no header has it.
+extern "C" int LLVMFuzzerRunDriver(int* argc, char*** argv, int (*callback)(const uint8_t* data, size_t size));
+
+namespace {
+
+const Target* tried = nullptr;
+
+int TryOne(const uint8_t* data, size_t size) {
+  const absl::Status status = tried->parse(std::string(reinterpret_cast<const char*>(data), size));
+  EXPECT_TRUE(status.ok() || !status.message().empty()) << "an error without words";
+  if (testing::Test::HasFailure()) std::abort();  // libFuzzer keeps the input
+  return 0;
+}
+
+// A line for each of the target's words.
+std::string WriteDictionary(const Target& target) {
+  std::string lines;
+  for (const std::string& word : target.tokens) {
+    lines += '"';
+    for (const unsigned char byte : word) lines += absl::StrFormat("\\x%02x", byte);
+    lines += "\"\n";
+  }
+  return WriteInput(target.corpus + ".dict", lines);
+}
+
+// It keeps mutants that reach new code, and changes those, for LEGOAI_FUZZ_SECONDS. The process ends here: with 0 if no input was at
+// fault, otherwise with another code, what was found on stderr, and the input in LEGOAI_FUZZ_FOUND, where the kept ones are.
+[[noreturn]] void RunLibFuzzer(const Target& target) {
+  tried = &target;
+  const std::string found = Variable("LEGOAI_FUZZ_FOUND", testing::TempDir()) + "/" + target.corpus;
+  fs::create_directories(found);
+  std::vector<std::string> words = {"libfuzzer",
+                                    "-max_total_time=" + Variable("LEGOAI_FUZZ_SECONDS", "60"),
+                                    "-dict=" + WriteDictionary(target),
+                                    "-max_len=65536",
+                                    "-timeout=20",
+                                    "-rss_limit_mb=1024",
+                                    "-malloc_limit_mb=256",
+                                    "-artifact_prefix=" + found + "/",
+                                    "-print_final_stats=1",
+                                    found,
+                                    "tests/fuzz/corpus/" + target.corpus};
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  int count = static_cast<int>(words.size());
+  char** arguments = pointers.data();
+  std::exit(LLVMFuzzerRunDriver(&count, &arguments, TryOne));
+}
+
+}  // namespace
+#endif
+
 void Fuzz(const Target& target) {
   Run run(target);
   if (const std::string input = Variable("LEGOAI_FUZZ_INPUT", ""); !input.empty()) {
@@ -100,6 +155,9 @@ void Fuzz(const Target& target) {
   }
   EXPECT_GT(run.accepted(), 0) << "no file of the corpus is valid";
   EXPECT_GT(run.refused(), 0) << "no file of the corpus is broken";
+#ifdef LEGOAI_LIBFUZZER
+  RunLibFuzzer(target);
+#endif
   const uint64_t seed = std::stoull(Variable("TEST_RANDOM_SEED", std::to_string(std::random_device()())));
   const uint64_t mutants = std::stoull(Variable("LEGOAI_FUZZ_MUTANTS", "3000"));
   std::printf("seed %llu, %llu mutants of %zu files\n", static_cast<unsigned long long>(seed),

@@ -2,7 +2,7 @@
 // behind, to be mended and kept in the corpus.
 //
 // TEST_RANDOM_SEED gives the seed (random without, and printed), LEGOAI_FUZZ_MUTANTS how many mutants (3,000), and
-// LEGOAI_FUZZ_INPUT one file that is tried instead of all others. Not thread-safe.
+// LEGOAI_FUZZ_INPUT one file that is tried instead of all others. tests/fuzz/run has libFuzzer draw the mutants. Not thread-safe.
 #pragma once
 
 #include <functional>
