@@ -20,6 +20,7 @@
 #include "core/hardware/nvml.h"
 #include "core/process/host_resources.h"
 #include "proto/errors.h"
+#include "proto/json/reflect.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
 #include "proto/text.h"
@@ -159,6 +160,22 @@ class FirstFault : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
+// Where in `tree` there is text of no UTF-8, which does not cross a wire, or with lines or what moves a terminal's cursor, which
+// servers refuse. Empty: nowhere.
+std::string UnfitText(const Tree& tree, const std::string& place = "") {
+  if (tree.is_string()) {
+    const auto& text = tree.get_ref<const std::string&>();
+    return IsUtf8(text) && IsPrintable(text) ? "" : place;
+  }
+  if (!tree.is_structured()) return "";
+  for (const auto& [key, inner] : tree.items()) {
+    const std::string inside =
+        tree.is_array() ? absl::StrCat(place, "[", key, "]") : absl::StrCat(place, place.empty() ? "" : ".", key);
+    if (std::string unfit = UnfitText(inner, inside); !unfit.empty()) return unfit;
+  }
+  return "";
+}
+
 template <class Message>
 absl::Status LoadText(const std::string& path, std::string_view field, Message* message) {
   ASSIGN_OR_RETURN(const auto text, ReadFileOf(field, path, kMostTextBytes, "give the path of a text-format file"));
@@ -169,6 +186,8 @@ absl::Status LoadText(const std::string& path, std::string_view field, Message* 
     return FieldError(field, path,
                       absl::StrCat("is no text-format ", Message::descriptor()->full_name(), " message: ", fault.text()));
   }
+  if (const std::string unfit = UnfitText(ToTree(*message)); !unfit.empty())
+    return FieldError(field, path, absl::StrCat(unfit, " must be text in UTF-8 without control characters"));
   return absl::OkStatus();
 }
 

@@ -267,6 +267,25 @@ TEST(CatalogTest, ADevicesFileStandsForItsType) {
   }
 }
 
+// Text format takes any bytes; messages and terminals do not.
+TEST(CatalogTest, TextThatNobodyCanBeSentIsRefused) {
+  const std::string path = testing::TempDir() + "/text.txtpb";
+  v1::Device device = *FindDevice("h100-sxm-80");
+  device.clear_type();
+  const auto refused = [&](const std::string& line) {
+    std::ofstream(path) << device.DebugString() << line;
+    const auto alone = GetFieldViolation(LoadDevice(path).status());
+    const auto typed = GetFieldViolation(ParseCluster(path + ":8x2").status());
+    EXPECT_EQ(alone.has_value(), typed.has_value()) << line;
+    return alone ? alone->remedy().substr(0, alone->remedy().find(' ')) : "accepted";
+  };
+  EXPECT_EQ(refused("type: 'S\\303\\251bastien'"), "accepted");
+  EXPECT_EQ(refused("type: '\\377'"), "type");
+  EXPECT_EQ(refused("type: '\xff'"), "type");
+  EXPECT_EQ(refused("type: '\\033[2J'"), "type");
+  EXPECT_EQ(refused("efficiencies { fraction: 1 curve { } source: 'a\\n' }"), "efficiencies[6].source");
+}
+
 TEST(CatalogTest, ACalibrationIsReadOrRefusedByName) {
   const std::string path = testing::TempDir() + "/calibration.txtpb";
   std::ofstream(path) << "provenance { card: \"X\" } operators { operator: \"aten::mm\" shape { key: \"m\" value: 4 } }";

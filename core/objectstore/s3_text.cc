@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "proto/status.h"
 #include "proto/text.h"
 
@@ -18,7 +19,8 @@ std::string IsNo(const char* root, std::string_view xml) {
 
 absl::StatusOr<pugi::xml_document> Parse(std::string_view xml, const char* root) {
   pugi::xml_document document;
-  const pugi::xml_parse_result parsed = document.load_buffer(xml.data(), xml.size());
+  // With what is only spaces: it may be a key, or the end of one.
+  const pugi::xml_parse_result parsed = document.load_buffer(xml.data(), xml.size(), pugi::parse_default | pugi::parse_ws_pcdata);
   if (parsed && document.child(root)) return document;
   return absl::UnavailableError(IsNo(root, xml));
 }
@@ -28,10 +30,11 @@ absl::Status Lacks(const pugi::xml_node& node, const char* what) {
   return absl::UnavailableError(absl::StrCat("the store's ", node.name(), " has no ", what));
 }
 
+// In one piece: the parser parts a text at comments and elements, and the first part of a key is another object's.
 absl::StatusOr<std::string> TextIn(const pugi::xml_node& node, const char* name) {
-  std::string text = node.child_value(name);
-  if (text.empty()) return Lacks(node, name);
-  return text;
+  const pugi::xml_node text = node.child(name).first_child();
+  if (text.next_sibling() || *text.value() == '\0') return Lacks(node, name);
+  return std::string(text.value());
 }
 
 // Of a listing: a page that does not say so might be taken for the last one.
@@ -48,7 +51,7 @@ S3Fault FaultOf(const pugi::xml_node& error) {
 std::string TextOf(const pugi::xml_document& document) {
   std::ostringstream text;
   document.save(text, "", pugi::format_raw);
-  return text.str();
+  return absl::StrReplaceAll(text.str(), {{"\r", "&#13;"}});  // readers of XML make \n of it otherwise
 }
 
 }  // namespace
@@ -87,7 +90,9 @@ absl::StatusOr<S3Uploads> ParseUploads(std::string_view xml) {
   ASSIGN_OR_RETURN(const bool truncated, IsTruncated(root));
   if (!truncated) return uploads;
   ASSIGN_OR_RETURN(uploads.next_key, TextIn(root, "NextKeyMarker"));
-  uploads.next_id = root.child_value("NextUploadIdMarker");
+  if (root.child("NextUploadIdMarker").first_child()) {
+    ASSIGN_OR_RETURN(uploads.next_id, TextIn(root, "NextUploadIdMarker"));
+  }
   return uploads;
 }
 

@@ -212,6 +212,8 @@ TEST(ParseJson, LongKeysAndValuesAreCutInErrors) {
   std::string accents;
   for (int i = 0; i < 100; ++i) accents += "é";
   EXPECT_EQ(Refused(R"({"training":{"steps":")" + accents + R"("}})", &recipe).value(), accents.substr(0, 76) + "...");
+  v1::PlanResult plan;
+  EXPECT_EQ(Refused("{\"pruned\":{\"" + megabytes + "\":0.5}}", &plan).field(), "pruned." + violation.field()) << "of a map";
 }
 
 TEST(ParseJson, WhatIsNoObjectIsNamedByItsMessage) {

@@ -190,7 +190,7 @@ absl::Status MergeMap(const Tree& tree, const FieldDescriptor* field, const std:
   if (!tree.is_object()) return FieldError(path, Shown(tree), "must be a table of keys and values");
   for (const auto& [key, value] : tree.items()) {
     Message* entry = message->GetReflection()->AddMessage(message, field);
-    const std::string entry_path = Join(path, key);
+    const std::string entry_path = Join(path, CutText(key));
     absl::Status status = Setter{field->message_type()->map_key(), entry, entry_path, root}.Set(key);
     if (status.ok()) status = Setter{field->message_type()->map_value(), entry, entry_path, root}.Set(value);
     if (!status.ok()) return status;

@@ -70,7 +70,7 @@ void Health::Set(int64_t slot, v1::FaultCause cause, const std::string& reason) 
     const auto known = faults_.find({slot, cause});
     // An Xid is an event: one that comes again, or another one, may say what a check that runs has not seen.
     if (cause == v1::GPU_XID && known != faults_.end()) known->second.set_time_us(absl::ToUnixMicros(absl::Now()));
-    if (reason.empty() ? known == faults_.end() : known != faults_.end() && known->second.reason() == reason) return;
+    if (reason.empty() ? known == faults_.end() : known != faults_.end() && known->second.reason() == Told(reason)) return;
     SetLocked(slot, cause, reason);
   }
   Tell();

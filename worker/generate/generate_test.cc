@@ -66,8 +66,8 @@ TEST_P(CachedModelTest, LogitsAreThoseOfTheWholeSequence) {
   for (const int64_t prompt : {int64_t{1}, int64_t{4}, int64_t{5}, int64_t{6}, int64_t{9}, context - 3, context}) {
     const std::vector<int64_t> tokens = RandomTokens(context);
     const at::Tensor expected = Recompute(*whole, tokens);
-    // Sums of the same numbers in another order, in fp32.
-    const double most = 1e-5 * (1 + expected.abs().max().item<double>());
+    // Sums of the same numbers in another order, in fp32: one draw in thousands is above a tenth of this.
+    const double most = 1e-4 * (1 + expected.abs().max().item<double>());
     CachedModel cached(Load(at::kFloat), at::kFloat, context);
     at::Tensor logits = cached.Feed(std::span(tokens).first(static_cast<size_t>(prompt)));
     for (int64_t at = prompt;; ++at) {
@@ -96,7 +96,7 @@ TEST_P(CachedModelTest, GreedyTokensAreThoseOfRecomputation) {
       const at::Tensor expected = Recompute(*whole, tokens)[-1];
       const int64_t next = logits.argmax().item<int64_t>(), most_likely = expected.argmax().item<int64_t>();
       // Kernels of other sizes round in another order; a token whose logit is as large within that may be taken as well.
-      const double noise = dtype == at::kFloat ? 1e-5 : 0.1;
+      const double noise = dtype == at::kFloat ? 1e-4 : 0.1;
       EXPECT_LT((expected[most_likely] - expected[next]).item<double>(), noise) << tokens.size();
       tokens.push_back(next);
       logits = cached.Feed(std::span(tokens).last(1));
