@@ -13,6 +13,7 @@
 #include "proto/errors.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "server/jobs/testing/example_submission.h"
+#include "server/rpc/testing/grpc_client.h"
 #include "server/rpc/testing/test_service.h"
 
 namespace legoai::cli {
@@ -68,12 +69,8 @@ class CutsOffTheFirst : public v1::ControlPlane::Service {
 
 TEST(Client, ACallThatIsCutOffIsTriedAgain) {
   CutsOffTheFirst service;
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  const auto server = builder.BuildAndStart();
-  Client client(absl::StrCat("127.0.0.1:", port), kLong);
+  const server::testing::LoopbackServer server(&service);
+  Client client(server.address(), kLong);
   const absl::Status status = client.ListJobs(AllJobs()).status();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(service.calls, 2);

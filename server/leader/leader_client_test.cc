@@ -10,13 +10,13 @@
 #include <string>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
 #include "core/process/mutex.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "proto/not_leader.h"
 #include "server/jobs/testing/example_submission.h"
+#include "server/rpc/testing/grpc_client.h"
 #include "server/rpc/testing/test_service.h"
 
 namespace legoai::server {
@@ -127,12 +127,8 @@ class CutsOff : public v1::ControlPlane::Service {
 
 TEST_F(LeaderClientTest, ACallThatTheLeaderCutsOffMayBeTriedAgain) {
   CutsOff service;
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  const auto server = builder.BuildAndStart();
-  Know(absl::StrCat("127.0.0.1:", port), 3);
+  const testing::LoopbackServer server(&service);
+  Know(server.address(), 3);
   v1::Job job;
   const auto status = PassOn("CreateJob", testing::ExampleSubmission(), &job);
   ASSERT_TRUE(status.has_value());

@@ -201,11 +201,9 @@ bool Agent::AllEnded() const {
 void Agent::StartDueCheck() {
   if (stops_ > 0) return;
   if (!checking_ && std::exchange(check_asked_, false)) return StartCheck(/*takes_back=*/true);
-  if (checking_ || health_.Get().fault().empty()) {
-    check_again_at_ = Clock::now() + absl::ToChronoNanoseconds(options_.check_again);
-  } else if (Clock::now() >= check_again_at_) {
-    StartCheck(/*takes_back=*/false);
-  }
+  const bool is_due = !checking_ && Clock::now() >= check_again_at_;
+  if (checking_ || is_due) check_again_at_ = Clock::now() + absl::ToChronoNanoseconds(options_.check_again);
+  if (is_due && !health_.Get().fault().empty()) StartCheck(/*takes_back=*/false);
 }
 
 void Agent::StartCheck(bool takes_back) {

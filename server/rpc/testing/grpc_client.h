@@ -2,6 +2,8 @@
 #pragma once
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
 #include <chrono>
 #include <memory>
@@ -20,6 +22,24 @@ class CallContext : public grpc::ClientContext {
     set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
     set_wait_for_ready(true);
   }
+};
+
+// A server of one service, on a free port of the loopback interface, as long as this lives. Does not own the service.
+class LoopbackServer {
+ public:
+  explicit LoopbackServer(grpc::Service* service) {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service);
+    server_ = builder.BuildAndStart();
+    address_ = "127.0.0.1:" + std::to_string(port);
+  }
+  const std::string& address() const { return address_; }
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
 };
 
 // A WatchJob stream.
